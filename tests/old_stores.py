@@ -49,7 +49,7 @@ async def fill(store: str) -> None:
                 await transaction.enqueue("notes", {"n": number, "text": f"text {number}"})
         async with client.transaction() as transaction:
             await transaction.dequeue("notes", "note", count=1)
-        await client.forward("dead", "127.0.0.1:1", "elsewhere")
+        await client.transfer("dead", "127.0.0.1:1", "elsewhere")
 
 
 def main() -> None:

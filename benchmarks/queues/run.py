@@ -68,9 +68,9 @@ class Run:
         name = f"Milepost through a broker on {store}"
         return Contestant(name, f"{LOAD}.queueing:{kind}", broker.url, many, one, cpu_seconds=broker.cpu_seconds)
 
-    def direct(self, kind: str, many: int, one: int) -> Contestant:
+    def brokerless(self, kind: str, many: int, one: int) -> Contestant:
         """Milepost in the application's own process, as the peers are, on a database of its own."""
-        url = database(self.server(), "milepost_direct")
+        url = database(self.server(), "milepost_brokerless")
         return Contestant("Milepost, no broker, on PostgreSQL", f"{LOAD}.queueing:{kind}", url, many, one)
 
     def put(self, **figures: Any) -> None:
@@ -115,7 +115,7 @@ def against_peers(run: Run) -> None:
     same through a broker is in `brokered_…`.
     """
     many, one = run.some(10_000, 2_000), run.some(800, 100)
-    ours = [run.direct("Ticks", many, one), *(run.contestant(store, "Ticks", many, one) for store in STORES)]
+    ours = [run.brokerless("Ticks", many, one), *(run.contestant(store, "Ticks", many, one) for store in STORES)]
     theirs = exchange.peers(lambda name: database(run.server(), name), run.quick)
     run.progress("filling queues and emptying them, beside the peers")
     for name, reason in exchange.measure("ticks", ours + theirs, run.some(3, 2)).items():

@@ -16,7 +16,11 @@ MOVERS: Final = (Role("mover-1", "move", ""), Role("mover-2", "move", ""))
 DRAINS: Final = (Role("drain-1", "drain", ""), Role("drain-2", "drain", ""))
 READERS: Final = MOVERS + DRAINS
 ROLES: Final = WRITERS + READERS
-DIRECT: Final = (WRITERS[1], MOVERS[1], DRAINS[1])  # on PostgreSQL these go to the database itself, without a broker
+BROKERLESS: Final = (
+    WRITERS[1],
+    MOVERS[1],
+    DRAINS[1],
+)  # on PostgreSQL these go to the database itself, without a broker
 
 
 def source(level: str) -> str:

@@ -15,7 +15,7 @@ from milepost.errors import MilepostError
 from soak.cast import Role
 from soak.database import Database
 from soak.queues import cast
-from soak.queues.cast import DIRECT, DRAINS, MOVERS, QUEUES, READERS, ROLES, WRITERS
+from soak.queues.cast import BROKERLESS, DRAINS, MOVERS, QUEUES, READERS, ROLES, WRITERS
 from soak.queues.ledger import Ledger, Verdict
 from soak.queues.records import ENDS
 from soak.queues.tables import left_over
@@ -54,8 +54,8 @@ class QueuesPlay:
             told = f'name = "{name}"\nqueue_lease_s = {LEASE_S}\n{settings}'
             self.brokers.append(Broker(folder / name, store, settings=told))
         self._address = ",".join(broker.address for broker in self.brokers)
-        self.direct = DIRECT if store.startswith("postgresql") else ()
-        elsewhere = dict.fromkeys((role.name for role in self.direct), store)
+        self.brokerless = BROKERLESS if store.startswith("postgresql") else ()
+        elsewhere = dict.fromkeys((role.name for role in self.brokerless), store)
         self.troupe = Troupe(
             folder, self._address, seed, PAUSE_S, module="soak.queues.worker", elsewhere=elsewhere
         )  # fmt: skip
@@ -104,7 +104,7 @@ class QueuesPlay:
         for role in workers:
             self.troupe.kill(role)
             kind = "writers" if role in WRITERS else "readers"
-            self.kills[f"{kind} without a broker" if role in self.direct else kind] += 1
+            self.kills[f"{kind} without a broker" if role in self.brokerless else kind] += 1
         marks = self._marks()
         for broker in fallen:
             broker.start()
@@ -112,7 +112,7 @@ class QueuesPlay:
             self.troupe.start(role)
         for broker in fallen:
             broker.wait()
-        self._served(marks, [role for role in workers if role in self.direct])
+        self._served(marks, [role for role in workers if role in self.brokerless])
 
     def cycles(self, count: int) -> int:
         """So many kills or some more; how many it were."""

@@ -434,7 +434,7 @@ def test_without_a_broker_each_command_is_one_sentence(ask):
         assert len(heard.splitlines()) == 1
 
 
-# forward
+# transfer
 
 
 def test_a_queue_goes_on_to_another_broker(ask, filled, tmp_path):
@@ -443,10 +443,10 @@ def test_a_queue_goes_on_to_another_broker(ask, filled, tmp_path):
         with Client(other.address) as there:
             there.declare_type(QUOTE)
             there.declare_queue("there", "quote")
-            went = ask("queue", "forward", filled, f"{other.address}/there", "--once")
+            went = ask("queue", "transfer", filled, f"{other.address}/there", "--once")
             assert went.stdout == f"5 messages of {filled} went to there at {other.address}\n", went.stderr
             assert [message.size for message in there.browse("there")] == [0, 1, 2, 3, 4]
         assert ask("queue", "resolve").stdout == "Nothing is in doubt.\n"
-        refused(ask("queue", "forward", filled, other.address), "names no queue")
+        refused(ask("queue", "transfer", filled, other.address), "names no queue")
     finally:
         other.stop()

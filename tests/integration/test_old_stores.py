@@ -76,8 +76,8 @@ async def _goes_on(store, version, clock):
                 for number in range(1, 4):
                     await transaction.enqueue("notes", {"n": number, "text": f"text {number}"})
         else:
-            (forward,) = await client.forwards()
-            assert (forward.queue, forward.target) == ("dead", "elsewhere")
+            (transfer,) = await client.transfers()
+            assert (transfer.queue, transfer.target) == ("dead", "elsewhere")
         async with client.transaction() as transaction:
             found = await transaction.dequeue("notes", "note", count=10)
         assert [(message.n, message.text) for message in found] == [(n, f"text {n}") for n in (1, 2, 3)]

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from milepost import AsyncClient, testing
-from tests.integration.test_direct import claimed
+from tests.integration.test_brokerless import claimed
 from tests.integration.test_failures import EVENT, PATIENCE, Broker, run
 
 pytestmark = pytest.mark.xdist_group("postgresql")

@@ -55,7 +55,7 @@ def sizes(messages):
 
 
 POSTGRESQL = pytest.param("postgresql", marks=pytest.mark.xdist_group("postgresql"))
-DIRECT = pytest.param("direct", marks=pytest.mark.xdist_group("postgresql"))
+BROKERLESS = pytest.param("brokerless", marks=pytest.mark.xdist_group("postgresql"))
 
 
 @pytest.fixture(params=["sqlite", POSTGRESQL])
@@ -64,11 +64,11 @@ def brokered(request):
     return {} if request.param == "sqlite" else {"store": request.getfixturevalue("postgresql")}
 
 
-@pytest.fixture(params=["sqlite", POSTGRESQL, DIRECT])
+@pytest.fixture(params=["sqlite", POSTGRESQL, BROKERLESS])
 def store(request):
     """The same, or a database that clients work on without a broker."""
-    if request.param == "direct":
-        return {"direct": request.getfixturevalue("postgresql")}
+    if request.param == "brokerless":
+        return {"brokerless": request.getfixturevalue("postgresql")}
     return {} if request.param == "sqlite" else {"store": request.getfixturevalue("postgresql")}
 
 
@@ -90,21 +90,21 @@ class Place:
             return self.broker.core.queues.figures()
         connections = [client._session.connection for client in self.clients]
         return {
-            "transactions": sum(len(each._dealings) for each in connections),
-            "waiting": sum(len(each._keeper.waiting) for each in connections),
+            "transactions": sum(len(each._machine._client.transactions) for each in connections),
+            "waiting": sum(len(each._machine.waiting) for each in connections),
             "held_bytes": 0,
         }
 
 
-def at(body, clients=2, direct=None, **settings):
+def at(body, clients=2, brokerless=None, **settings):
     """Run `body(place, *clients)` with a broker and clients of it, or on a database, and a queue `quotes`."""
 
     async def whole():
         async with AsyncExitStack() as stack:
             broker = None
-            if direct is None:
+            if brokerless is None:
                 broker = await stack.enter_async_context(testing.broker(listen="127.0.0.1:0", **settings))
-            address = direct or str(broker.address)
+            address = brokerless or str(broker.address)
             made = [AsyncClient(address, timeout=PATIENCE) for _ in range(clients)]
             try:
                 for each in made:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from soak.queues import records
-from soak.queues.cast import DIRECT
+from soak.queues.cast import BROKERLESS
 from soak.queues.ledger import KINDS, Ledger
 from soak.queues.play import SETTINGS, QueuesPlay
 from soak.queues.records import Book, read_records
@@ -55,7 +55,7 @@ def test_two_brokers_of_one_postgresql(postgresql, tmp_path):
 @pytest.mark.xdist_group("soak")
 def test_clients_without_a_broker_are_killed_in_the_middle_of_a_transaction(postgresql, tmp_path):
     play = QueuesPlay(tmp_path, postgresql, 16, settings=SETTINGS["postgresql"])
-    writer, mover, drain = DIRECT
+    writer, mover, drain = BROKERLESS
     try:
         play.open()
         for moment, *roles in (("committing", writer), ("inside", mover), ("committing", drain, mover)):

@@ -7,7 +7,7 @@
     peer        one connection: frames to the right event
     examine     batches as they arrive: checked, joined, matched
     workers     threads for that, when there are input queues
-    forwarding  queues that go on to other brokers
+    transfers   queues that go on to other brokers
     clock       where time comes from
     metrics     its figures, for Prometheus
 """

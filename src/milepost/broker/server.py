@@ -31,8 +31,8 @@ from milepost.transport import Address, Listener, listen, parse_address
 from milepost.wire import Bye, Control, Enqueue, Failure, Reply, Stage, Stored, Welcome, encode_control
 
 if TYPE_CHECKING:
-    from milepost.broker.forwarding import Forwarding
     from milepost.broker.store_runner import StoreRunner
+    from milepost.broker.transfers import TransferRunner
 
 log = logging.getLogger("milepost.broker")
 
@@ -83,7 +83,7 @@ class Broker:
         self._gone = asyncio.Event()
         self._stopping = asyncio.Event()
         self._store: StoreRunner | None = None
-        self._forwarding: Forwarding | None = None
+        self._transfers: TransferRunner | None = None
         self.failure: MilepostError | None = None  # why it finished by itself, if it did
 
     # From start to stop
@@ -112,10 +112,10 @@ class Broker:
         if self.settings.input_queues:
             self._workers = Workers(self.settings.input_queues, self._work, self._done)
         if self._store is not None:
-            from milepost.broker.forwarding import Forwarding
+            from milepost.broker.transfers import TransferRunner
 
-            self._forwarding = Forwarding(self)
-            self._timers.append(self._forwarding.start())
+            self._transfers = TransferRunner(self)
+            self._timers.append(self._transfers.start())
         self._timers.append(self._pauses.every(TICK_S, "tick", self._tick))
         self._timers.append(self._pauses.every(self.core.liveness.interval_s, "liveness", self._scan))
         self._pauses.start()
@@ -165,8 +165,8 @@ class Broker:
         """Take no more connections, let clients have what is under way to them, and close."""
         self._stopping.set()
         self._pauses.stop()
-        if self._forwarding is not None:
-            await self._forwarding.stop()
+        if self._transfers is not None:
+            await self._transfers.stop()
         if self._listener is not None:
             await self._listener.close()
         for cancel in (*self._timers, *([self._waking] if self._waking is not None else [])):

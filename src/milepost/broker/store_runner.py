@@ -228,7 +228,7 @@ class StoreRunner:
         if outcome is None or isinstance(outcome, MilepostError):
             return []  # whoever wants something of it is told
         core = self._broker.core
-        return [*core.durable.polled(outcome, self._known), *core.queues.waiting.stirred()]
+        return [*core.durable.polled(outcome, self._known), *core.queues.waiting.notify_all()]
 
     # Ending
 

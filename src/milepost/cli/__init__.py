@@ -16,7 +16,6 @@ import typer
 from milepost.cli import (
     bench,
     demo,
-    forward,
     get,
     pipeline,
     pipeline_run,
@@ -28,6 +27,7 @@ from milepost.cli import (
     sub,
     top,
     topic,
+    transfer,
     type,
     unsubscribe,
     up,
@@ -74,7 +74,7 @@ queue.app.command("get", epilog=queue_get.EXAMPLES)(queue_get.run)
 queue.app.command("browse", epilog=queue_messages.BROWSE_EXAMPLES)(queue_messages.browse)
 queue.app.command("move", epilog=queue_messages.MOVE_EXAMPLES)(queue_messages.move)
 queue.app.command("purge", epilog=queue_messages.PURGE_EXAMPLES)(queue_messages.purge)
-forward.register(queue.app)
+transfer.register(queue.app)
 app.add_typer(queue.app, name="queue")
 app.command("top", epilog=top.EXAMPLES)(top.run)
 pipeline.app.command("run", epilog=pipeline_run.RUN_EXAMPLES)(pipeline_run.run)

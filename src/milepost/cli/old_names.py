@@ -7,7 +7,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-COMMANDS: Final = {"define": "create", "drop": "delete"}
+COMMANDS: Final = {"define": "create", "drop": "delete", "forward": "transfer"}
 OPTIONS: Final = {
     "--dead": "--dead-letter",
     "--most-aborts": "--max-deliveries",

@@ -22,7 +22,7 @@
     acks            its acknowledgements, on their way
     logbatch        rows with their places in a log
     queues          the verbs about queues: types, queues, workers; sync_queues, their synchronous face
-    forwards        the verbs about queues that go on to another broker, and about transactions over two
+    transfers       the verbs about queues that go on to another broker, and about transactions over two
     transaction     messages into queues and out of them, all or nothing
     queueing        what a client knows about queues
     taken           messages out of queues, as the application gets them
@@ -36,7 +36,6 @@ from milepost.client.async_client import AsyncClient
 from milepost.client.atomic import Atomic
 from milepost.client.client import Client, SyncSubscription
 from milepost.client.durable import DurableSubscription
-from milepost.client.forwards import ForwardInfo
 from milepost.client.logbatch import LogBatch
 from milepost.client.queues import QueueInfo
 from milepost.client.staging import Published
@@ -46,6 +45,7 @@ from milepost.client.sync_queues import SyncTransaction
 from milepost.client.taken import QueueMessage
 from milepost.client.topic import Retention, TopicInfo
 from milepost.client.transaction import Receipt, Transaction
+from milepost.client.transfers import TransferInfo
 
 __all__ = [
     "AsyncClient",
@@ -53,7 +53,7 @@ __all__ = [
     "Client",
     "ClientStatistics",
     "DurableSubscription",
-    "ForwardInfo",
+    "TransferInfo",
     "LogBatch",
     "Published",
     "QueueInfo",

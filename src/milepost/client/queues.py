@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
 from milepost.batch.atoms import timestamp_of
-from milepost.client.forwards import ForwardVerbs
 from milepost.client.options import require_dead_letter
 from milepost.client.queueing import Queueing
 from milepost.client.taken import Classes, QueueMessage, TakenBatch
 from milepost.client.topic import parsed, require_text, schema_from, schema_text
 from milepost.client.transaction import Transaction
+from milepost.client.transfers import TransferVerbs
 from milepost.client.worker import BACKOFF_S, Handler, Workers
 from milepost.errors import InvalidValue
 from milepost.schema import Schema
@@ -36,9 +36,12 @@ BROWSED: Final = 500  # messages that are asked for at once
 RENAMED: Final = {
     "create_queue": "declare_queue",
     "define_type": "declare_type",
-    "drop_forward": "delete_forward",
+    "delete_forward": "delete_transfer",
+    "drop_forward": "delete_transfer",
     "drop_queue": "delete_queue",
     "drop_type": "delete_type",
+    "forward": "transfer",
+    "forwards": "transfers",
 }
 """Verbs that had other names: whoever uses an old one is told the new one."""
 
@@ -59,7 +62,7 @@ class QueueInfo:
     figures: Mapping[str, int] = field(default_factory=dict)  # the broker's counts, where they were asked for
 
 
-class QueueVerbs(ForwardVerbs):
+class QueueVerbs(TransferVerbs):
     """What `AsyncClient` can do with queues."""
 
     _queueing: Queueing

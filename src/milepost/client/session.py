@@ -340,5 +340,5 @@ def _kind(address: Address) -> type[Connection]:
     """What leads to an address. A database is worked on in this process, by what stands above a client."""
     if address.scheme != DATABASE:
         return Connection
-    kind: type[Connection] = import_module("milepost.direct").DirectConnection
+    kind: type[Connection] = import_module("milepost.brokerless").BrokerlessConnection
     return kind

@@ -10,10 +10,10 @@ from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from milepost.client.forwards import ForwardInfo, Held
 from milepost.client.queues import BROWSED, QueueInfo, unknown_verb
 from milepost.client.taken import Classes, QueueMessage, TakenBatch
 from milepost.client.transaction import Receipt, Transaction
+from milepost.client.transfers import Held, TransferInfo
 from milepost.client.worker import BACKOFF_S, Handler, takes_two
 from milepost.errors import InvalidValue
 from milepost.schema import Schema
@@ -285,17 +285,17 @@ class SyncQueueVerbs:
         """See `AsyncClient.holding`."""
         return self._run(self._client.holding(number))
 
-    def forward(self, queue: str, address: str, target: str) -> None:
-        """See `AsyncClient.forward`."""
-        self._run(self._client.forward(queue, address, target))
+    def transfer(self, queue: str, address: str, target: str) -> None:
+        """See `AsyncClient.transfer`."""
+        self._run(self._client.transfer(queue, address, target))
 
-    def delete_forward(self, queue: str) -> None:
-        """See `AsyncClient.delete_forward`."""
-        self._run(self._client.delete_forward(queue))
+    def delete_transfer(self, queue: str) -> None:
+        """See `AsyncClient.delete_transfer`."""
+        self._run(self._client.delete_transfer(queue))
 
-    def forwards(self) -> list[ForwardInfo]:
-        """See `AsyncClient.forwards`."""
-        return self._run(self._client.forwards())
+    def transfers(self) -> list[TransferInfo]:
+        """See `AsyncClient.transfers`."""
+        return self._run(self._client.transfers())
 
     def worker(
         self,

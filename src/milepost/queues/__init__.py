@@ -15,7 +15,7 @@
     admin, looking, upkeep     what operators, onlookers and the broker itself do
     engine         what is kept in memory for all of it
     outbox         enqueue in a database transaction of the caller's own
-    forward        messages that go on to a queue of another broker, under two-phase commit; `forwards` in the store
+    transfer       messages that go on to a queue of another broker, under two-phase commit; `transfers` in the store
 """
 
 from typing import Any

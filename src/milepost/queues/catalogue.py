@@ -48,7 +48,7 @@ _REFUSE: Final = Statement("DELETE FROM queue_accepts WHERE queue = :queue")
 _DROP_TYPE: Final = Statement("DELETE FROM queue_types WHERE number = :number")
 _DROP_QUEUE: Final = Statement("DELETE FROM queues WHERE number = :number")
 _DROP_GROUPS: Final = Statement("DELETE FROM queue_groups WHERE queue = :number")
-_DROP_FORWARD: Final = Statement("DELETE FROM queue_forwards WHERE queue = :number")
+_DROP_TRANSFER: Final = Statement("DELETE FROM queue_transfers WHERE queue = :number")
 _OPEN: Final = Statement("""
     SELECT count(DISTINCT l.transaction_number) FROM queue_log l JOIN queue_transactions t
     ON t.number = l.transaction_number WHERE l.queue = :number AND t.state IN ('a', 'p')""")
@@ -344,7 +344,7 @@ def delete_queue(session: Session, known: Catalogue, name: str) -> None:
     users = [each.name for each in known.queues.values() if each.dead_letter == found.number]
     if users:
         raise QueueInUse(f"queue {name!r} takes the dead messages of {', '.join(sorted(users))}: delete that first")
-    for statement in (_DROP_QUEUE, _DROP_GROUPS, _DROP_FORWARD):
+    for statement in (_DROP_QUEUE, _DROP_GROUPS, _DROP_TRANSFER):
         session.run(statement, number=found.number)
     session.run(_REFUSE, queue=found.number)
     session.say(f"DROP TABLE {found.table}")

@@ -140,7 +140,7 @@ def _inserting(queue: Queue, kind: Type, function: str | None, dialect: Dialect)
         number = typed.Convert(expression(function, kind.schema).root, DOUBLE)
         made = sql.compile(number, kind.tables, dialect, prefix="p")
         root = kind.tables.root
-        # What is not finite is no priority: none can be given so, and none could be forwarded.
+        # What is not finite is no priority: none can be given so, and none could be transferred.
         infinite = "CAST('Infinity' AS double precision)" if dialect == "postgresql" else "9e999"
         priority = f"coalesce(nullif(nullif({made.text}, {infinite}), -{infinite}), {real})"
         values = made.values

@@ -1,6 +1,6 @@
 """What clients ask of queues, as operations of the store; and what the store says to it, as they hear it.
 
-A broker uses this, and so does a client that has no broker (`milepost.direct`).
+A broker uses this, and so does a client that has no broker (`milepost.brokerless`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from milepost import limits
 from milepost.batch import Batch
 from milepost.batch.plain_rows import PlainRows
 from milepost.errors import BrokerError, InvalidValue, MilepostError, TransactionAborted
-from milepost.queues import forwards, operations, steps
+from milepost.queues import operations, steps, transfers
 from milepost.transport.address import masked, parse_broker
 from milepost.wire import (
     Browse,
@@ -21,27 +21,27 @@ from milepost.wire import (
     Decisions,
     DeclareQueue,
     DeclareType,
-    DeleteForward,
     DeleteQueue,
+    DeleteTransfer,
     DeleteType,
     Dequeue,
     Enqueue,
     Finish,
     ForgetDecision,
-    Forwards,
     Holding,
     InDoubt,
     MoveMessages,
     Purge,
     Queues,
-    SetForward,
     Settle,
+    SetTransfer,
+    Transfers,
     Types,
 )
 
 ADMINISTRATION: Final = (
     DeclareType, Types, DeleteType, DeclareQueue, DeleteQueue, Queues, Browse, MoveMessages, Purge, Decide, InDoubt,
-    Decisions, ForgetDecision, Settle, Holding, SetForward, DeleteForward, Forwards,
+    Decisions, ForgetDecision, Settle, Holding, SetTransfer, DeleteTransfer, Transfers,
 )  # fmt: skip
 ENDS: Final = ("commit", "abort", "prepare", "flush")
 
@@ -94,16 +94,16 @@ def operation_of(request: Any) -> Any:
             if not 0 < request.number < 1 << 63:
                 raise InvalidValue(f"number = {request.number}: takes the number of a transaction")
             if isinstance(request, Holding):
-                return forwards.Holding(request.number)
-            return forwards.Settle(request.gid, request.number)
-        case SetForward():
+                return transfers.Holding(request.number)
+            return transfers.Settle(request.gid, request.number)
+        case SetTransfer():
             for each in request.address.split(","):
                 parse_broker(each.strip())
-            return forwards.SetForward(request.queue, request.address, request.target)
-        case DeleteForward():
-            return forwards.DeleteForward(request.queue)
-        case Forwards():
-            return forwards.Forwards()
+            return transfers.SetTransfer(request.queue, request.address, request.target)
+        case DeleteTransfer():
+            return transfers.DeleteTransfer(request.queue)
+        case Transfers():
+            return transfers.Transfers()
     assert isinstance(request, InDoubt)
     return operations.Prepared(request.coordinator)
 
@@ -117,15 +117,15 @@ def _require(where: str | None, count: int | None, limit: str | None) -> None:
         limits.require(limit, count, "the messages of one request")
 
 
-class Stirred(NamedTuple):
-    """Queues in which others may find more now, and how much, where that is known."""
+class Visible(NamedTuple):
+    """Queues in which messages have become visible, and how many, where that is known."""
 
     queues: tuple[str, ...] = ()
     counted: Counter[str] | None = None
 
 
-def answer_to(request: Any, outcome: Any) -> tuple[Any, Stirred]:
-    """What is replied to a request, but for messages, and what it means for those who wait."""
+def answer_to(request: Any, outcome: Any) -> tuple[Any, Visible]:
+    """What is replied to a request, but for messages, and the queues in which it made messages visible."""
     value: Any = None
     match request:
         case DeclareType():
@@ -140,20 +140,20 @@ def answer_to(request: Any, outcome: Any) -> tuple[Any, Stirred]:
             last = max((mid for group in outcome.groups for mid in group.mids), default=0)
             value = {"messages": outcome.count, "after": last}
         case MoveMessages():
-            return {"messages": outcome}, Stirred((request.target,), Counter({request.target: outcome}))
+            return {"messages": outcome}, Visible((request.target,), Counter({request.target: outcome}))
         case Purge():
             value = {"messages": outcome}
         case Decide():
-            return {"repeated": outcome.repeated}, Stirred(outcome.touched)
+            return {"repeated": outcome.repeated}, Visible(outcome.touched)
         case InDoubt() | Decisions():
             value = [list(each) for each in outcome]
         case Settle():
-            return {"commit": outcome[0]}, Stirred(outcome[1])
+            return {"commit": outcome[0]}, Visible(outcome[1])
         case Holding():
             value = {"remaining": outcome.remaining, "ends": [list(each) for each in outcome.ends]}
-        case Forwards():
+        case Transfers():
             value = [each._asdict() | {"address": masked(each.address)} for each in outcome]
-    return value, Stirred()
+    return value, Visible()
 
 
 def _described(queue: Any) -> dict[str, Any]:
@@ -168,6 +168,7 @@ def require_right(request: Dequeue | Finish) -> None:
     if isinstance(request, Finish):
         if request.how not in ENDS:
             raise BrokerError(f"a transaction ends by commit, abort or prepare, not by {request.how[:40]!r}")
+        decision_of(request)
         return
     if request.count < 1:
         raise InvalidValue(f"count = {request.count}: takes a number of messages, from 1 on")

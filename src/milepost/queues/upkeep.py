@@ -21,9 +21,9 @@ _LEFT: Final = Statement("""
 _LAPSED: Final = Statement("""
     SELECT number FROM queue_transactions WHERE lease_us < (SELECT {now}) AND state = 'a' ORDER BY lease_us LIMIT :most
     {skip_locked}""")
-# Has a transaction taken messages of a queue that is forwarded?
-_FORWARDED: Final = Statement("""
-    SELECT 1 FROM queue_log JOIN queue_forwards ON queue_forwards.queue = queue_log.queue
+# Has a transaction taken messages of a queue that is transferred?
+_TRANSFERRED: Final = Statement("""
+    SELECT 1 FROM queue_log JOIN queue_transfers ON queue_transfers.queue = queue_log.queue
     WHERE queue_log.transaction_number = :number AND queue_log.kind = 'd' LIMIT 1""")
 _OLD: Final = Statement("""
     DELETE FROM queue_transactions WHERE number IN (SELECT number FROM queue_transactions
@@ -67,7 +67,7 @@ def _undo(session: Session, place: Place, number: int) -> tuple[str, ...]:
 
     What is on its way to another broker was given to no application, and counts nothing.
     """
-    return ending.undo(session, place, number, counted=session.row(_FORWARDED, number=number) is None).touched
+    return ending.undo(session, place, number, counted=session.row(_TRANSFERRED, number=number) is None).touched
 
 
 def _expired(session: Session, queue: Queue, place: Place) -> list[int]:

@@ -502,8 +502,8 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     number: int  # "t" of the transaction
 
 
-class SetForward(msgspec.Struct, frozen=True, kw_only=True):
-    """Forward a queue to one of another broker, from now on; the same again changes nothing."""
+class SetTransfer(msgspec.Struct, frozen=True, kw_only=True):
+    """Transfer a queue to one of another broker, from now on; the same again changes nothing."""
 
     request: int
     queue: str
@@ -511,15 +511,15 @@ class SetForward(msgspec.Struct, frozen=True, kw_only=True):
     target: str  # the queue there
 
 
-class DeleteForward(msgspec.Struct, frozen=True, kw_only=True):
-    """Forward a queue no more."""
+class DeleteTransfer(msgspec.Struct, frozen=True, kw_only=True):
+    """Transfer a queue no more."""
 
     request: int
     queue: str
 
 
-class Forwards(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell about forwards: a list of {"queue", "address", "target", "created_us", "runner", "messages", "error"}."""
+class Transfers(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell about transfers: a list of {"queue", "address", "target", "created_us", "runner", "messages", "error"}."""
 
     request: int
 
@@ -530,7 +530,7 @@ Control: TypeAlias = (
     | Publish | Unstage | Published
     | Type | DeclareType | Types | DeleteType | DeclareQueue | DeleteQueue | Queues | Dequeue | Finish | Browse
     | MoveMessages | Purge | Decide | InDoubt
-    | Decisions | ForgetDecision | Settle | Holding | SetForward | DeleteForward | Forwards
+    | Decisions | ForgetDecision | Settle | Holding | SetTransfer | DeleteTransfer | Transfers
 )  # fmt: skip
 
 _KINDS: Final[dict[type[Any], Kind]] = {
@@ -546,7 +546,7 @@ _KINDS: Final[dict[type[Any], Kind]] = {
     Finish: Kind.FINISH, Browse: Kind.BROWSE, MoveMessages: Kind.MOVE_MESSAGES, Purge: Kind.PURGE,
     Decide: Kind.DECIDE, InDoubt: Kind.IN_DOUBT,
     Decisions: Kind.DECISIONS, ForgetDecision: Kind.FORGET_DECISION, Settle: Kind.SETTLE, Holding: Kind.HOLDING,
-    SetForward: Kind.SET_FORWARD, DeleteForward: Kind.DELETE_FORWARD, Forwards: Kind.FORWARDS,
+    SetTransfer: Kind.SET_TRANSFER, DeleteTransfer: Kind.DELETE_TRANSFER, Transfers: Kind.TRANSFERS,
 }  # fmt: skip
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODERS: Final = {int(kind): msgspec.msgpack.Decoder(struct) for struct, kind in _KINDS.items()}

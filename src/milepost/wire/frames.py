@@ -79,9 +79,9 @@ class Kind(IntEnum):
     FORGET_DECISION = 62
     SETTLE = 63
     HOLDING = 64
-    SET_FORWARD = 65
-    DELETE_FORWARD = 66
-    FORWARDS = 67
+    SET_TRANSFER = 65
+    DELETE_TRANSFER = 66
+    TRANSFERS = 67
 
 
 class Frame(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 
 from milepost import AsyncClient, testing
 from milepost.errors import ConfigError
-from milepost.wire import SetForward
+from milepost.wire import SetTransfer
 from tests.integration.test_failures import run
 
 NOTE = "note: [n: long]"
@@ -38,13 +38,13 @@ def addresses(port):
     yield f"milepost://me:{SECRET}@127.0.0.1:{port}"
 
 
-async def forwarded(broker, address):
-    """A forward asked for without the client's own checks, as another client could."""
+async def transferred(broker, address):
+    """A transfer asked for without the client's own checks, as another client could."""
     async with AsyncClient(broker.uri) as client:
-        await client._session.ask(lambda number: SetForward(request=number, queue="q", address=address, target="q"))
+        await client._session.ask(lambda number: SetTransfer(request=number, queue="q", address=address, target="q"))
 
 
-def test_a_forward_goes_to_brokers_only():
+def test_a_transfer_goes_to_brokers_only():
     run(_refused())
 
 
@@ -58,9 +58,9 @@ async def _refused():
         await client.declare_queue("q", ["note"])
         for address in addresses(port):
             with pytest.raises(ConfigError) as caught:
-                await forwarded(broker, address)
+                await transferred(broker, address)
             assert SECRET not in str(caught.value)
-        assert await client.forwards() == []
+        assert await client.transfers() == []
         assert SECRET not in str(await client.status())
         assert not seen
 
@@ -78,20 +78,20 @@ async def _left(path):
         ):
             await client.declare_type(NOTE)
             await client.declare_queue("q", ["note"])
-            await client.forward("q", "127.0.0.1:1", "q")
+            await client.transfer("q", "127.0.0.1:1", "q")
         behind = sqlite3.connect(path)
         with behind:
-            behind.execute("UPDATE queue_forwards SET address = ?", (f"postgresql://me:{SECRET}@127.0.0.1:{port}/db",))
+            behind.execute("UPDATE queue_transfers SET address = ?", (f"postgresql://me:{SECRET}@127.0.0.1:{port}/db",))
         behind.close()
         async with (
             testing.broker(listen="milepost://127.0.0.1:0", store=path) as broker,
             AsyncClient(broker.uri) as client,
         ):
             async with asyncio.timeout(60):
-                while "not the address of a broker" not in (found := (await client.forwards())[0]).error:
+                while "not the address of a broker" not in (found := (await client.transfers())[0]).error:
                     await client.status()
             assert found.address == f"postgresql://me:***@127.0.0.1:{port}/db"
             with pytest.raises(Exception, match="stop that first") as caught:
-                await forwarded(broker, "127.0.0.1:1")
+                await transferred(broker, "127.0.0.1:1")
             assert SECRET not in str(caught.value)
             assert not seen

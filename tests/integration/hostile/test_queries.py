@@ -18,7 +18,7 @@ ENDLESS = f"{TOTAL} = -77"
 OTHERS = 50  # durable puts of another client, one after the other
 
 POSTGRESQL = pytest.param("postgresql", marks=pytest.mark.xdist_group("postgresql"))
-DIRECT = pytest.param("direct", marks=pytest.mark.xdist_group("postgresql"))
+BROKERLESS = pytest.param("brokerless", marks=pytest.mark.xdist_group("postgresql"))
 
 
 @pytest.fixture(params=["sqlite", POSTGRESQL])
@@ -27,11 +27,11 @@ def brokered(request):
     return {} if request.param == "sqlite" else {"store": request.getfixturevalue("postgresql")}
 
 
-@pytest.fixture(params=["sqlite", POSTGRESQL, DIRECT])
+@pytest.fixture(params=["sqlite", POSTGRESQL, BROKERLESS])
 def store(request):
     """The same, or a database that clients work on without a broker."""
-    if request.param == "direct":
-        return {"direct": request.getfixturevalue("postgresql")}
+    if request.param == "brokerless":
+        return {"brokerless": request.getfixturevalue("postgresql")}
     return {} if request.param == "sqlite" else {"store": request.getfixturevalue("postgresql")}
 
 
@@ -42,11 +42,11 @@ def impatient(monkeypatch):
 
 
 @asynccontextmanager
-async def clients(count=2, direct=None, **settings):
+async def clients(count=2, brokerless=None, **settings):
     """Clients of a broker at a real port, or of a database."""
     async with AsyncExitStack() as stack:
-        address = direct
-        if direct is None:
+        address = brokerless
+        if brokerless is None:
             broker = await stack.enter_async_context(testing.broker(listen="127.0.0.1:0", **settings))
             address = str(broker.address)
         yield [await stack.enter_async_context(AsyncClient(address, timeout=PATIENCE)) for _ in range(count)]

@@ -7,12 +7,13 @@ import pytest
 
 import milepost
 from milepost.broker.core.effects import Deliver, Inspect, Say, Write
-from milepost.broker.core.queues.transaction import ANSWER_BYTES, ANSWERS_KEPT, Answer, Owner
+from milepost.broker.core.queues.clients import REPLIES_KEPT, REPLY_BYTES, ConnectedClient
 from milepost.errors import InDoubt, QueryTypeError, StoreFull, TransactionAborted, UnknownQueue
 from milepost.queues import operations
 from milepost.queues.catalogue import TypeRecord
-from milepost.queues.line import MOST_TRIES, Line
+from milepost.queues.open_transaction import KeptReply
 from milepost.queues.steps import Abort, Commit, Dequeue, Done, Enqueue, Enqueued, Got, Group, Performed, Prepare
+from milepost.queues.waiting_line import MOST_TRIES, WaitingLine
 from milepost.wire import (
     Bye,
     Credit,
@@ -270,6 +271,42 @@ def test_more_than_a_quarter_of_the_window_is_not_held():
     assert len(rig.answer(client, 9).value["mids"]) == step
 
 
+def test_enqueues_of_a_transaction_that_is_over_give_their_credit_back(rig):
+    client = rig.reader()
+    rig.dequeue(client, 1, request=1, queue="none")
+    rig.done(StoreFull("no room"))
+    assert rig.answer(client, 1).code == "store_full"
+    rig.enqueue(client, 2)
+    rig.finish(client, 3, request=2)
+    assert rig.answer(client, 2).code == "transaction_aborted"
+    rig.enqueue(client, 4)
+    rig.finish(client, 5, request=3, how="abort")
+    assert client.outstanding == client.taken
+    assert rig.figures() == {"transactions": 0, "waiting": 0, "held_bytes": 0}
+
+
+def test_a_decision_that_lacks_something_is_refused_and_the_transaction_goes_on(rig):
+    client = rig.reader()
+    rig.dequeue(client, 1, request=1)
+    rig.done(Performed(T, (got(1),)))
+    rig.finish(client, 2, request=2, decision={"gid": "g"})
+    assert "participant" in rig.answer(client, 2).message
+    rig.finish(client, 2, request=3)
+    rig.done(Performed(T, (Done(),)))
+    assert isinstance(rig.answer(client, 3), Reply)
+
+
+def test_enqueues_behind_the_end_of_a_transaction_give_their_credit_back(rig):
+    client = rig.reader()
+    rig.enqueue(client, 1)
+    rig.finish(client, 2, request=1)
+    rig.enqueue(client, 3)
+    rig.done(Performed(T, (Enqueued([5], 1, T), Done())))
+    assert client.outstanding == client.taken
+    assert rig.figures() == {"transactions": 0, "waiting": 0, "held_bytes": 0}
+    assert client.owner.held_bytes == 0
+
+
 def test_a_client_that_does_not_mind_its_window_is_closed():
     rig = QueueRig(put_window=1_024)
     client = rig.reader()
@@ -443,7 +480,7 @@ def test_a_try_that_finds_nothing_tells_all_who_wait_for_the_same(rig):
     readers = clients(rig, 6)
     wait(rig, *readers[:4])
     wait(rig, *readers[4:], where="size > 5")
-    rig.run(rig.core.queues.waiting.stirred())
+    rig.run(rig.core.queues.waiting.notify_all())
     assert len(rig.asked) == 1, "nobody knows how many there are: one looks"
     assert rig.looked().where is None
     assert rig.looked().where == "size > 5", "the first of those who want something else"
@@ -458,7 +495,7 @@ def test_a_try_before_something_came_says_nothing_about_it(rig):
     writer = rig.reader()
     (reader,) = clients(rig, 1)
     wait(rig, reader)
-    rig.run(rig.core.queues.waiting.stirred())
+    rig.run(rig.core.queues.waiting.notify_all())
     assert len(rig.asked) == 1
     rig.enqueue(writer, 1, transaction=1)
     rig.finish(writer, 2, request=7)
@@ -473,7 +510,7 @@ def test_a_try_before_something_came_says_nothing_about_it(rig):
 def test_what_a_look_sees_is_taken_and_what_is_behind_it_without_a_look(rig):
     _, second, third = readers = clients(rig, 3)
     wait(rig, *readers)
-    rig.run(rig.core.queues.waiting.stirred())
+    rig.run(rig.core.queues.waiting.notify_all())
     rig.done(got(1))
     assert rig.steps() == [(WANTED,)]
     rig.done(Performed(T, (got(1),)))
@@ -481,15 +518,15 @@ def test_what_a_look_sees_is_taken_and_what_is_behind_it_without_a_look(rig):
     rig.done(nothing(), nothing())
     assert rig.asked == []
     assert answered(rig, readers) == [True, False, False]
-    rig.run(rig.core.queues.waiting.stirred())
+    rig.run(rig.core.queues.waiting.notify_all())
     assert rig.looked() is not None, "nobody knows any more"
     assert rig.asked == []
-    rig.run(rig.core.queues.waiting.stirred())
+    rig.run(rig.core.queues.waiting.notify_all())
     rig.say(second, Bye("gone"))
     rig.run(rig.core.lost(second))
     rig.done(got(1))
     assert rig.looked() is not None, "nothing is taken for a client that left: the next one looks"
-    rig.run(rig.core.queues.waiting.stirred())
+    rig.run(rig.core.queues.waiting.notify_all())
     rig.done(got(2))
     rig.done(Performed(T, (got(2),)))
     assert answered(rig, [third]) == [True]
@@ -502,7 +539,7 @@ def test_a_dequeue_in_a_transaction_that_has_begun_looks_as_that(rig):
     rig.done(Performed(T, (got(1),)))
     rig.dequeue(reader, 2, request=2, wait_s=9.0)
     rig.done(Performed(T, (Got([]),)))
-    rig.run(rig.core.queues.waiting.stirred())
+    rig.run(rig.core.queues.waiting.notify_all())
     assert rig.looked().owner == T
 
 
@@ -558,10 +595,10 @@ def test_an_abort_wakes_for_what_it_gives_back_and_a_move_for_what_it_brings(rig
 def test_an_error_while_waiting_is_told_and_those_behind_go_on(rig):
     first, second = clients(rig, 2)
     wait(rig, first, second)
-    rig.run(rig.core.queues.waiting.stirred())
+    rig.run(rig.core.queues.waiting.notify_all())
     rig.done(UnknownQueue("dropped"), UnknownQueue("dropped"))  # the look, and the dequeue that is told so
     assert rig.answer(first, 1).code == "unknown_queue"
-    rig.run(rig.core.queues.waiting.stirred())
+    rig.run(rig.core.queues.waiting.notify_all())
     rig.done(UnknownQueue("dropped"), UnknownQueue("dropped"))
     assert rig.answer(second, 1).code == "unknown_queue"
     assert not rig.core.queues.waiting.some
@@ -751,17 +788,17 @@ def test_a_client_without_an_instance_has_no_transactions(rig):
 
 
 class One:
-    def __init__(self, order, wish="w"):
-        self.order, self.wish, self.waiting, self.changes = order, wish, False, 0
+    def __init__(self, order, selector="s"):
+        self.order, self.selector, self.waiting, self.changes = order, selector, False, 0
 
 
 def test_a_line_is_first_come_first_served_also_after_a_try_in_vain():
-    line = Line()
+    line = WaitingLine()
     ones = [One(number) for number in range(5)]
     for each in ones:
         line.join(each)
     assert line.next() is None, "nothing says that there is anything"
-    line.stir(2)
+    line.notify(2)
     tried = [line.next(), line.next()]
     assert tried == ones[:2]
     assert line.next() is None
@@ -769,16 +806,16 @@ def test_a_line_is_first_come_first_served_also_after_a_try_in_vain():
     line.join(tried[0])
     line.came(tried[1], 1)
     assert line.next() is None, "the first found nothing, and the others want the same"
-    line.stir(1)
+    line.notify(1)
     assert line.next() is ones[0]
 
 
 def test_an_infinite_hope_is_tried_carefully():
-    line = Line()
+    line = WaitingLine()
     ones = [One(number) for number in range(100)]
     for each in ones:
         line.join(each)
-    line.stir()
+    line.notify()
     most = 0
     under_way = [line.next()]
     while under_way:
@@ -791,8 +828,8 @@ def test_an_infinite_hope_is_tried_carefully():
 
 
 def test_a_probe_looks_after_a_few_wishes_and_after_others_the_next_time():
-    line = Line()
-    ones = [One(number, wish=number) for number in range(10)]
+    line = WaitingLine()
+    ones = [One(number, selector=number) for number in range(10)]
     for each in ones:
         line.join(each)
 
@@ -804,7 +841,7 @@ def test_a_probe_looks_after_a_few_wishes_and_after_others_the_next_time():
             line.join(each)
         return found
 
-    line.stir()
+    line.notify()
     assert tried() == list(range(10))
     assert tried() == []
     line.probe(4)
@@ -816,7 +853,7 @@ def test_a_probe_looks_after_a_few_wishes_and_after_others_the_next_time():
 
 
 def test_those_who_gave_up_leave_nothing_behind():
-    line = Line()
+    line = WaitingLine()
     stays = One(0, "other")
     line.join(stays)
     for number in range(1, 100):
@@ -828,31 +865,31 @@ def test_those_who_gave_up_leave_nothing_behind():
             line.join(tried)
         line.leave(one)
     assert len(line._waiters) == len(line._empty) == 1
-    line.stir(1)
+    line.notify(1)
     assert line.next() is stays
 
 
 def test_answers_that_are_kept_are_bounded():
-    owner = Owner(b"i")
-    for number in range(ANSWERS_KEPT + 10):
-        owner.keep(number, Answer(1, {"mids": [b"x" * 8]}))
-    assert len(owner.answers) == ANSWERS_KEPT
+    owner = ConnectedClient(b"i")
+    for number in range(REPLIES_KEPT + 10):
+        owner.keep(number, KeptReply(1, {"mids": [b"x" * 8]}))
+    assert len(owner.replies) == REPLIES_KEPT
     for number in range(2000, 2005):
-        owner.keep(number, Answer(1, {"mids": [bytes(ANSWER_BYTES // 2)]}))
-    assert list(owner.answers) == [2003, 2004]
-    owner.keep(9, Answer(1, {"mids": [bytes(2 * ANSWER_BYTES)]}))
-    assert list(owner.answers) == [9], "the last one stays"
+        owner.keep(number, KeptReply(1, {"mids": [bytes(REPLY_BYTES // 2)]}))
+    assert list(owner.replies) == [2003, 2004]
+    owner.keep(9, KeptReply(1, {"mids": [bytes(2 * REPLY_BYTES)]}))
+    assert list(owner.replies) == [9], "the last one stays"
 
 
 def test_who_gives_up_is_passed_over():
-    line = Line()
-    ones = [One(number, wish=number % 2) for number in range(4)]
+    line = WaitingLine()
+    ones = [One(number, selector=number % 2) for number in range(4)]
     for each in ones:
         line.join(each)
     line.leave(ones[0])
     line.leave(ones[1])
     assert line.known(0)
-    line.stir(10)
+    line.notify(10)
     assert line.next() is ones[2]
     assert line.next() is ones[3]
     assert line.next() is None

@@ -15,8 +15,8 @@ from milepost.errors import (
 )
 from milepost.queues import operations as ops
 from milepost.queues import steps
-from milepost.queues.forwards import SetForward
 from milepost.queues.states import LEVELS
+from milepost.queues.transfers import SetTransfer
 from tests.unit.queues.conftest import LEASE_US, NOTE, Party, Queues
 
 
@@ -574,7 +574,7 @@ def test_a_message_that_is_taken_when_its_process_ends_counts_an_abort(queues: Q
 
 def test_a_message_on_its_way_to_another_broker_counts_no_abort(queues: Queues) -> None:
     queues.notes(dead_letter="dead", max_deliveries=1)
-    queues.do(SetForward("notes", "milepost://127.0.0.1:1", "there"))
+    queues.do(SetTransfer("notes", "milepost://127.0.0.1:1", "there"))
     queues.party().put("good")
     assert queues.party().one() == "good"
     queues.restart()

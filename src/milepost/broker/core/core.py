@@ -104,7 +104,7 @@ class Core:
         self.errors: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
         self.about: Callable[[], dict[str, Any]] = dict  # what the shell adds to the figures
-        self.forwards_changed: Callable[[], None] = lambda: None  # the shell hears that a queue goes elsewhere now
+        self.transfers_changed: Callable[[], None] = lambda: None  # the shell hears that a queue goes elsewhere now
         self.memory = MemoryAccount(self, settings.memory_bytes)
         self.liveness = Liveness(self)
         self.admission = Admission(self)

@@ -23,8 +23,9 @@ from milepost.wire import Dequeue
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core
     from milepost.broker.core.log.subscription import LogSubscription
-    from milepost.broker.core.queues.transaction import OpenTransaction, Owner
+    from milepost.broker.core.queues.clients import ConnectedClient
     from milepost.broker.core.sessions.connection import Connection
+    from milepost.queues.open_transaction import OpenTransaction
     from milepost.storage.database import Session
     from milepost.storage.operations import Place
 
@@ -228,7 +229,7 @@ class MemoryAccount:
             return 1
         return max(1, min(count, int(self.answer_bytes() / self._sizes.get(queue, MESSAGE_BYTES))))
 
-    def require(self, connection: Connection, owner: Owner) -> None:
+    def require(self, connection: Connection, owner: ConnectedClient) -> None:
         """`Overloaded` when a client may not have more messages now."""
         if self.held > self.enough and connection.held + owner.kept > self.share:
             self.refused += 1
@@ -237,15 +238,15 @@ class MemoryAccount:
                 "one, and has no room for more (memory_bytes); finish transactions, and try again later"
             )
 
-    def keep(self, dealing: OpenTransaction, size: int) -> None:
+    def keep(self, transaction: OpenTransaction, size: int) -> None:
         """An answer of a transaction is kept until the client goes on."""
-        owner = dealing.owner
-        change, dealing.kept = size - dealing.kept, size
+        owner = transaction.client
+        change, transaction.kept = size - transaction.kept, size
         if not owner.gone:
             owner.kept += change
             self.held += change
 
-    def forget(self, owner: Owner) -> None:
+    def forget(self, owner: ConnectedClient) -> None:
         """A client has no transactions here any more."""
         self.held -= owner.kept
         owner.kept, owner.gone = 0, True

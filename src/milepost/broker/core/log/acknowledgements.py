@@ -12,6 +12,7 @@ came before, or may have, are sent when their move is stored.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -21,7 +22,6 @@ from milepost.broker.core.log.member import NO_MEMBER, Member
 from milepost.broker.core.log.ranges import require_apart
 from milepost.broker.core.log.reach import Chosen
 from milepost.broker.core.log.subscription import LogSubscription, Taken
-from milepost.broker.core.queues.transaction import OpenTransaction
 from milepost.broker.core.sessions.connection import Connection
 from milepost.errors import (
     AckMismatch,
@@ -37,6 +37,7 @@ from milepost.wire import Ack, Reply, Subscribe
 
 if TYPE_CHECKING:
     from milepost.broker.core.log.subscriptions import LogSubscriptions
+    from milepost.queues.open_transaction import OpenTransaction
 
 
 class Settling(NamedTuple):
@@ -272,7 +273,7 @@ class Acknowledgements:
     # With a commit
 
     def settle(
-        self, connection: Connection, acks: list[Ack], dealing: OpenTransaction, effects: list[Effect]
+        self, connection: Connection, acks: list[Ack], transaction: OpenTransaction, effects: list[Effect]
     ) -> list[Settling] | None:
         """The moves that a commit is to carry; `settled` is told what came of it.
 
@@ -285,7 +286,7 @@ class Acknowledgements:
             raise AckMismatch("a commit acknowledges rows of a subscription once: name all of them together")
         for _, subscription, _ in new:
             if subscription.moving or subscription.settling:
-                subscription.parked.append(dealing)
+                subscription.parked.append(transaction)
                 return None
         chosen: list[tuple[LogSubscription, Taken]] = []
         try:
@@ -309,7 +310,7 @@ class Acknowledgements:
             settling.append(Settling(subscription, taken, cursors, move))
         return settling
 
-    def settled(self, settling: list[Settling], error: MilepostError | None) -> list[Effect]:
+    def settled(self, settling: Sequence[Settling], error: MilepostError | None) -> list[Effect]:
         """A commit is done, or has failed."""
         effects: list[Effect] = []
         for subscription, taken, cursors, _ in settling:
@@ -326,9 +327,9 @@ class Acknowledgements:
             ended or not (subscription.settling or subscription.moving)
         ):
             if subscription.parked and not (subscription.yields and subscription.deferred):
-                dealing = subscription.parked.popleft()
-                dealing.busy = False
-                effects += self._subscriptions.core.queues.advance(dealing)
+                transaction = subscription.parked.popleft()
+                transaction.busy = False
+                effects += self._subscriptions.core.queues.advance(transaction)
             else:
                 subscription.yields = False
                 deferred, subscription.deferred = subscription.deferred, []

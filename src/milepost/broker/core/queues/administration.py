@@ -10,7 +10,7 @@ from milepost.broker.core.sessions.connection import Connection
 from milepost.errors import MilepostError
 from milepost.queues import operations
 from milepost.queues.requests import answer_to, operation_of
-from milepost.wire import Browse, Decide, DeclareType, DeleteForward, Dequeue, SetForward
+from milepost.wire import Browse, Decide, DeclareType, DeleteTransfer, Dequeue, SetTransfer
 
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core
@@ -20,7 +20,7 @@ def administer(core: Core, connection: Connection, request: Any) -> list[Effect]
     """Have the store do what a request asks; raises what is wrong with it as far as can be told without the store."""
     core.queues.require_store()
     operation, then = operation_of(request), partial(_answered, core, connection, request)
-    # Whoever only looks does not stand between those who write: a queue may be long.
+    # A look is carried out beside the writes: a queue may be long.
     if isinstance(operation, operations.Look):
         return [Inspect(operation, then, connection)]
     return [Write(operation, then)]
@@ -30,7 +30,7 @@ def _answered(core: Core, connection: Connection, request: Any, outcome: Any) ->
     durable, queues = core.durable, core.queues
     if isinstance(outcome, MilepostError):
         return durable.failed(connection, request.request, outcome)
-    value, stirred = answer_to(request, outcome)
+    value, visible = answer_to(request, outcome)
     effects: list[Effect] = []
     match request:
         case DeclareType():
@@ -39,7 +39,7 @@ def _answered(core: Core, connection: Connection, request: Any, outcome: Any) ->
             return queues.looked(connection, request.request, value, outcome.groups)
         case Decide():
             queues.decided(request.gid, request.commit)
-        case SetForward() | DeleteForward():
-            core.forwards_changed()
-    queues.waiting.stir(stirred.queues, effects, stirred.counted)
+        case SetTransfer() | DeleteTransfer():
+            core.transfers_changed()
+    queues.waiting.notify(visible.queues, effects, visible.counted)
     return [*durable.replied(connection, request.request, value), *effects]

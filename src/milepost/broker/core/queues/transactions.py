@@ -1,47 +1,42 @@
-"""Queues in the core: transactions of clients, dequeues that wait, leases.
+"""The driver of queue transactions in a broker: frames become requests of the machine, and its replies frames.
 
-Everything about messages is decided in the store, by `milepost.queues`. Here it is decided when the store is asked:
-what a client sends for one transaction is carried out in order, one request at a time, with the ENQUEUE frames before
-it in the same go; a dequeue that finds nothing waits here.
+What is decided about transactions is in `milepost.queues.machine`. Here is what a broker adds: frames that come again
+on another connection, credit for ENQUEUE frames, types that another broker has declared, room for replies, and
+acknowledgements that travel with a commit.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from milepost import limits
 from milepost.batch.header import fingerprint_of
-from milepost.broker.core.effects import Effect, Say, Write
-from milepost.broker.core.queues.leases import Leases
+from milepost.broker.core.effects import Effect, Inspect, Say, Write
+from milepost.broker.core.queues.clients import ClientLeases, ConnectedClient, HeldFrame
 from milepost.broker.core.queues.taken import messages
-from milepost.broker.core.queues.transaction import Answer, Held, OpenTransaction, Request
-from milepost.broker.core.queues.waiters import Waiters
 from milepost.broker.core.sessions.connection import Connection
 from milepost.errors import (
     AckMismatch,
     BrokerError,
-    InDoubt,
     InvalidValue,
     MilepostError,
     NotDurable,
     NoTransaction,
-    StoreError,
     TransactionAborted,
     UnknownType,
 )
 from milepost.query import decode
 from milepost.queues import operations, steps
-from milepost.queues.requests import decision_of, dequeue_of, enqueue_of, require_right, undone_by
-from milepost.queues.steps import Group, Performed, Step
+from milepost.queues.machine import TransactionMachine, unknown
+from milepost.queues.open_transaction import KeptReply, OpenTransaction, TransactionRequest
+from milepost.queues.requests import dequeue_of, require_right
+from milepost.queues.steps import Group
 from milepost.schema import Schema
 from milepost.wire import Dequeue, Enqueue, Finish, Reply
 
@@ -49,25 +44,21 @@ if TYPE_CHECKING:
     from milepost.broker.core.core import Core
     from milepost.broker.core.log.acknowledgements import Settling
 
-PREPARED_KEPT: Final = 10_000  # transactions whose messages are counted when they are decided
 HELD_SHARE: Final = 4  # ENQUEUE frames of a client are held up to a quarter of its window: the rest stays in flow
 
 log = logging.getLogger("milepost.broker")
 
 
-class QueueTransactions:
+class QueueTransactions(TransactionMachine):
     """See above."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self.totals: Final = core.totals
         self.memory: Final = core.memory
-        self.waiting: Final = Waiters(self)
-        self.leases: Final = Leases(self, core.settings.queue_lease_s)
+        self.leases: ClientLeases = ClientLeases(self, core.settings.queue_lease_s)
+        super().__init__(self.leases, core.totals)
         self._types: dict[int, Schema] = {}  # by fingerprint
         self._looking: list[OpenTransaction] | None = None  # those who wait until the types are read again
-        self._orders = count(1)
-        self._prepared: dict[str, Counter[str]] = {}  # messages of transactions that are not decided, by name
 
     def begin(self) -> list[Effect]:
         """The store is open."""
@@ -80,9 +71,9 @@ class QueueTransactions:
         else:
             self._types = {each.schema.fingerprint: each.schema for each in outcome}
         effects: list[Effect] = []
-        for dealing in waiting:
-            dealing.busy = False
-            effects += self.advance(dealing)
+        for transaction in waiting:
+            transaction.busy = False
+            effects += self.advance(transaction)
         return effects
 
     def learn_type(self, schema: Schema) -> None:
@@ -96,11 +87,11 @@ class QueueTransactions:
 
     def figures(self) -> dict[str, int]:
         """How many of what there are now."""
-        owners = self.leases.owners.values()
+        clients = self.leases.clients.values()
         return {
-            "transactions": sum(len(owner.dealings) for owner in owners),
+            "transactions": sum(len(client.transactions) for client in clients),
             "waiting": len(self.waiting),
-            "held_bytes": sum(owner.held_bytes for owner in owners),
+            "held_bytes": sum(client.held_bytes for client in clients),
         }
 
     # What clients send
@@ -109,87 +100,99 @@ class QueueTransactions:
         """An ENQUEUE frame."""
         size = said.size
         self._core.admission.accept(connection, size)
-        held = Held(said, connection, size)
+        held = HeldFrame(said, connection=connection, size=size)
         try:
-            dealing, repeated = self._dealing(connection, said.transaction, said.step)
-            if dealing is None or repeated:
-                effects = self._given_back([held])
+            transaction, repeated = self._find(connection, said.transaction, said.step)
+            if transaction is None or repeated:
+                effects = self.give_back([held])
                 return effects if said.held else effects + self._again(connection, said)
         except MilepostError as error:
-            effects = self._given_back([held])
+            effects = self.give_back([held])
             if said.held:
                 return effects  # the request behind it hears the same
             return effects + self._core.durable.failed(connection, said.request, error)
-        dealing.step = said.step
-        self._check(dealing, held)
-        dealing.held.append(held)
-        dealing.held_bytes += size
-        dealing.owner.held_bytes += size
-        much = dealing.owner.held_bytes > self._core.settings.put_window // HELD_SHARE
+        transaction.step = said.step
+        self._check(transaction, held)
+        transaction.held.append(held)
+        transaction.held_bytes += size
+        transaction.client.held_bytes += size
+        much = transaction.client.held_bytes > self._core.settings.put_window // HELD_SHARE
         if said.held and not much:
             return []
-        if dealing.resumed and not dealing.number:  # only a request says whether the store should know it
-            dealing.over = _unknown(said.transaction)
-        return self._ask(dealing, None, 0) if said.held else self._ask(dealing, said, said.request)
+        if transaction.resumed and not transaction.number:  # only a request says whether the store should know it
+            transaction.over = unknown(said.transaction)
+        return self._begin(transaction, None, 0) if said.held else self._begin(transaction, said, said.request)
 
     def asked(self, connection: Connection, request: Dequeue | Finish, now: float) -> list[Effect]:
         """A request of a transaction."""
         require_right(request)
         aborts = isinstance(request, Finish) and request.how == "abort"
-        dealing, repeated = self._dealing(connection, request.transaction, request.step, aborts)
-        if dealing is None or repeated:
+        transaction, repeated = self._find(connection, request.transaction, request.step, aborts)
+        if transaction is None or repeated:
             return self._again(connection, request)
-        dealing.step = request.step
-        if dealing.resumed and not dealing.number:
-            dealing.claimed = request.number
+        transaction.step = request.step
+        if transaction.resumed and not transaction.number:
+            transaction.claimed = request.number
         until = now + request.wait_s if isinstance(request, Dequeue) and request.wait_s else 0.0
-        return self._ask(dealing, request, request.request, until)
+        return self._begin(transaction, request, request.request, until)
 
-    def _dealing(
+    def _begin(
+        self, transaction: OpenTransaction, said: Dequeue | Finish | Enqueue | None, number: int, until: float = 0.0
+    ) -> list[Effect]:
+        """Hand a request to the machine."""
+        client = transaction.client
+        client.held_bytes -= transaction.held_bytes
+        transaction.held_bytes = 0
+        transaction.asked = transaction.step
+        transaction.reply = None  # a client that goes on has it
+        self.memory.keep(transaction, 0)
+        return self.ask(self.request(transaction, said, number, until))
+
+    def _find(
         self, connection: Connection, number: int, step: int, aborts: bool = False
     ) -> tuple[OpenTransaction | None, bool]:
         """The transaction of a frame, None when it is over and remembered; and whether the frame came before.
 
-        Whoever `aborts` need not send again what he will not have.
+        A client that `aborts` need not send again what is undone.
         """
         self.require_store()
         if not connection.instance:
             raise BrokerError("a client that uses queues says in its HELLO which instance it is")
         if number < 1 or step < 1 or number >= 1 << 63:
             raise NoTransaction("queues are used in a transaction: a client counts them from 1 on, and their steps")
-        owner = self.leases.owner(connection)
-        dealing = owner.dealings.get(number)
-        if dealing is not None:
-            if step > dealing.step + 1 and not aborts:
+        client = self.leases.client(connection)
+        transaction = client.transactions.get(number)
+        if transaction is not None:
+            if step > transaction.step + 1 and not aborts:
                 raise TransactionAborted(f"steps of transaction {number} are missing before {step}; run it again")
-            return dealing, step <= dealing.step
-        if number in owner.answers:
+            return transaction, step <= transaction.step
+        if number in client.replies:
             return None, True
-        limits.require("TRANSACTIONS", len(owner.dealings) + 1, "the transactions of one client at once")
-        dealing = owner.dealings[number] = OpenTransaction(owner, number, connection.publisher.number)
+        limits.require("TRANSACTIONS", len(client.transactions) + 1, "the transactions of one client at once")
+        transaction = client.transactions[number] = OpenTransaction(client, number, connection.publisher.number)
         # One that does not begin with its first step was begun on another broker, or on this one before it was started
         # anew. Whether it was done, or nothing was done of it yet, the store knows.
-        dealing.resumed = step > 1
-        dealing.step = dealing.asked = step - 1
+        transaction.resumed = step > 1
+        transaction.step = transaction.asked = step - 1
         self.totals["queue_transactions"] += 1
-        return dealing, False
+        return transaction, False
 
     def _again(self, connection: Connection, said: Dequeue | Finish | Enqueue) -> list[Effect]:
         """A request that came before, on another connection: what was answered, or will be."""
-        owner, number = connection.owner, said.transaction
-        assert owner is not None
-        dealing = owner.dealings.get(number)
-        answer = owner.answers.get(number) if dealing is None else dealing.answer
-        if dealing is not None:
-            for each in dealing.requests:
+        client, number = connection.owner, said.transaction
+        assert client is not None
+        transaction = client.transactions.get(number)
+        reply = client.replies.get(number) if transaction is None else transaction.reply
+        if transaction is not None:
+            for each in transaction.requests:
                 if each.step == said.step:
-                    each.number = said.request
+                    each.reply_to = said.request
                     return []
-        if answer is None or answer.step != said.step:
+        if reply is None or reply.step != said.step:
             raise NoTransaction(f"transaction {number} is over; begin another")
-        return self._said(connection, said.request, answer)
+        return self._say(connection, said.request, reply)
 
-    def _check(self, dealing: OpenTransaction, held: Held) -> None:
+    def _check(self, transaction: OpenTransaction, held: HeldFrame) -> None:
         """Find out whether a batch is right; what is wrong is told with the next request."""
         said = held.said
         try:
@@ -210,330 +213,126 @@ class QueueTransactions:
                 raise InvalidValue("an ENQUEUE without messages")
             self._core.admission.admit(held.connection, said.queue, 0, 0, batch)
             self.memory.measured(said.queue, len(batch), len(batch.data))
-            dealing.messages += len(batch)
-            limits.require("TRANSACTION_MESSAGES", dealing.messages, "the messages that one transaction enqueues")
+            transaction.messages += len(batch)
+            limits.require("TRANSACTION_MESSAGES", transaction.messages, "the messages that one transaction enqueues")
             held.batch = batch
         except MilepostError as error:
             held.error = error
         held.said = said._replace(data=b"" if held.batch is not None else said.data)
 
-    # One request after the other
+    def find_type(self, request: TransactionRequest, held: HeldFrame) -> list[Effect] | None:
+        """Read the types again for a batch of one that is not known: another broker may have declared it."""
+        transaction = request.transaction
+        if held.looked:
+            self._check(transaction, held)
+            return None
+        for each in request.held:
+            each.looked = each.batch is None
+        transaction.busy = True
+        if self._looking is not None:
+            self._looking.append(transaction)
+            return []
+        self._looking = [transaction]
+        return [Write(operations.Types(), self._typed)]
 
-    def _ask(
-        self, dealing: OpenTransaction, said: Dequeue | Finish | Enqueue | None, number: int, until: float = 0.0
-    ) -> list[Effect]:
-        """Let a request be carried out when those before it are, with what was held before it."""
-        held, dealing.held = dealing.held, []
-        dealing.owner.held_bytes -= dealing.held_bytes
-        dealing.held_bytes = 0
-        dealing.asked = dealing.step
-        dealing.answer = None  # whoever goes on has it
-        self.memory.keep(dealing, 0)
-        dealing.requests.append(Request(dealing, said, number, dealing.step, held, until, next(self._orders)))
-        first = dealing.requests[0]
-        if first.waiting:  # its client does not wait for it any more
-            return self.waiting.come_away(first)
-        return self.advance(dealing)
+    # What the machine asks of its driver
 
-    def advance(self, dealing: OpenTransaction) -> list[Effect]:
-        """Carry out the next request, if none is under way."""
-        effects: list[Effect] = []
-        while dealing.requests and not dealing.busy and not dealing.requests[0].waiting:
-            effects += self._carry_out(dealing, dealing.requests[0])
-        return effects
+    def clients(self) -> Iterable[ConnectedClient]:
+        """See `TransactionMachine`."""
+        return self.leases.clients.values()
 
-    def _carry_out(self, dealing: OpenTransaction, request: Request) -> list[Effect]:
-        said = request.said
-        if isinstance(said, Finish) and said.how == "abort":
-            return self._abort(dealing, request)
-        if dealing.over is not None:
-            error = undone_by(dealing.over) if dealing.told else dealing.over
-            dealing.told = True
-            return self._settle(request, Answer(request.step, error=error))
-        if dealing.claimed and not dealing.number:
-            return self._claim(dealing, request)
-        for held in request.held:
-            if held.batch is None and held.error is None:
-                if not held.looked:
-                    return self._look(dealing, request)
-                self._check(dealing, held)
-            if held.error is not None:
-                return self._spoiled(request, held.error)
-        todo: list[Step] = [_step(held) for held in request.held]
-        if isinstance(said, Dequeue):
-            if not todo and said.wait_s and self.waiting.joins(request):
-                return []
-            connection = dealing.owner.connection
-            if connection is not None:
-                try:
-                    self.memory.require(connection, dealing.owner)
-                except MilepostError as error:
-                    return self._refused(request, error)
-            todo.append(self.step_of(said))
-        elif isinstance(said, Finish) and said.how == "commit":
-            if not dealing.number and not todo and not said.acks and not said.decision and not dealing.resumed:
-                self.totals["queue_commits"] += 1
-                return self._finish(request, Answer(request.step, self._receipt(dealing)))
-            if said.acks:
-                effects: list[Effect] = []
-                try:
-                    settling = self._settling(dealing, said, effects)
-                except MilepostError as error:  # rows that come again, to whomever: nothing may be done about them here
-                    return self._spoiled(request, error) + effects
-                if settling is None:
-                    dealing.busy = True
-                    return []
-                request.settling = settling
-            todo.append(steps.Commit(decision_of(said), tuple(each.move for each in request.settling)))
-        elif isinstance(said, Finish) and said.how == "prepare":
-            todo.append(steps.Prepare(said.gid, said.coordinator))
-        if not todo:
-            return self._settle(request, Answer(request.step, self._receipt(dealing)))
-        return self.give(request, tuple(todo), self._performed)
+    def write(self, operation: Any, then: Callable[[Any], list[Effect]]) -> list[Effect]:
+        """See `TransactionMachine`."""
+        return [Write(operation, then)]
+
+    def look(self, operation: Any, then: Callable[[Any], list[Effect]]) -> list[Effect]:
+        """See `TransactionMachine`."""
+        return [Inspect(operation, then)]
+
+    def present(self, request: TransactionRequest) -> bool:
+        """Whether the client is connected."""
+        return request.transaction.client.connection is not None
+
+    def require_room(self, transaction: OpenTransaction) -> None:
+        """`Overloaded` when memory is short."""
+        client = transaction.client
+        if client.connection is not None:
+            self.memory.require(client.connection, client)
 
     def step_of(self, said: Dequeue) -> steps.Dequeue:
-        """The step of a dequeue, of no more messages than an answer may have now."""
+        """The step of a dequeue, of no more messages than a reply may have now."""
         step = dequeue_of(said)
         most = self.memory.messages(said.queue, said.count)
         return step if most == said.count else replace(step, count=most)
 
-    def _refused(self, request: Request, error: MilepostError) -> list[Effect]:
-        """Nothing of a request is carried out, but what was held before it will be, with the next one."""
-        dealing = request.dealing
-        if request.held:
-            dealing.requests.appendleft(Request(dealing, None, 0, request.step, request.held, order=next(self._orders)))
-            request.held = []
-            return []
-        return self._settle(request, Answer(request.step, error=error))
-
-    def _settling(self, dealing: OpenTransaction, said: Finish, effects: list[Effect]) -> list[Settling] | None:
+    def settling(self, request: TransactionRequest, effects: list[Effect]) -> list[Settling] | None:
         """The acknowledgements that a commit carries; None: they have to wait."""
-        connection = dealing.owner.connection
+        transaction, said = request.transaction, request.said
+        connection = transaction.client.connection
+        assert isinstance(said, Finish)
         if connection is None:
             raise AckMismatch("the connection broke before this was acknowledged; the messages come again")
-        return self._core.durable.subscriptions.acks.settle(connection, said.acks, dealing, effects)
+        return self._core.durable.subscriptions.acks.settle(connection, said.acks, transaction, effects)
 
-    def _claim(self, dealing: OpenTransaction, request: Request) -> list[Effect]:
-        """A transaction that another broker had begun: it has ended as the request says, or it is undone now.
+    def settled(self, settling: Sequence[Settling], error: MilepostError | None) -> list[Effect]:
+        """See `TransactionMachine`."""
+        return self._core.durable.subscriptions.acks.settled(settling, error)
 
-        Its number is not given to the store, which finds it by its client: nobody can claim another's.
-        """
-        said = request.said
-        effects = self._given_back(request.held)
-        request.held = []
-        if isinstance(said, Finish) and said.how == "commit":
-            return effects + self.give(request, (steps.Commit(),), self._performed)
-        if isinstance(said, Finish) and said.how == "prepare":
-            return effects + self.give(request, (steps.Prepare(said.gid, said.coordinator),), self._performed)
-        dealing.over = _unknown(dealing.client)
-        effects.append(Write(self._perform(dealing, (steps.Abort(),)), self._disclaimed))
-        return effects + self._settle(request, Answer(request.step, error=dealing.over))
+    def enqueued(self, transaction: OpenTransaction, held: HeldFrame, outcome: steps.Enqueued | None) -> None:
+        """Count its messages, besides."""
+        super().enqueued(transaction, held, outcome)
+        if outcome is not None:
+            held.connection.rows_in += len(outcome.mids)
 
-    def _disclaimed(self, outcome: Any) -> list[Effect]:
-        effects: list[Effect] = []
-        if not isinstance(outcome, MilepostError):
-            self.waiting.stir(outcome.outcomes[-1].touched, effects)
-        return effects
+    def doubtful(self, request: TransactionRequest, error: MilepostError) -> list[Effect]:
+        """Say nothing: the client connects again, and asks again. The store knows then."""
+        transaction, effects = request.transaction, []
+        for each in transaction.requests:
+            effects += self.give_back(each.held)
+            transaction.uncount(each.held)
+        transaction.requests.clear()
+        transaction.asked = transaction.step = request.step - 1 - len(request.held)
+        connection = transaction.client.connection
+        return effects + (self._core.refused(connection, error) if connection is not None else [])
 
-    def give(
-        self, request: Request, todo: tuple[Step, ...], then: Callable[[Request, Any], list[Effect]]
-    ) -> list[Effect]:
-        """Have the store carry out steps of a transaction."""
-        dealing = request.dealing
-        dealing.busy = True
-        return [Write(self._perform(dealing, todo), partial(then, request))]
+    def reply(self, request: TransactionRequest, reply: KeptReply) -> list[Effect]:
+        """Reply on the client's present connection, and keep the reply until the client goes on."""
+        transaction = request.transaction
+        transaction.reply = reply
+        if reply.value:
+            mids = reply.value["mids"]
+            mids[:] = [np.asarray(each, "<i8").tobytes() for each in mids]
+        size = sum([len(group.batch.data) for group in reply.groups])
+        if size:
+            self.memory.measured(request.dequeue.queue, reply.value["messages"], size)
+        self.memory.keep(transaction, size)
+        connection = transaction.client.connection
+        return self._say(connection, request.reply_to, reply) if connection is not None and request.reply_to else []
 
-    def _perform(self, dealing: OpenTransaction, todo: tuple[Step, ...]) -> operations.Perform:
-        instance = dealing.owner.instance
-        transaction = steps.Transaction(
-            dealing.number, dealing.writer, instance, dealing.client, self.leases.us, dealing.owner.came
-        )
-        return operations.Perform(transaction, todo)
+    def ended(self, transaction: OpenTransaction, reply: KeptReply) -> None:
+        """Keep the last reply of a transaction: a client that lost its connection asks for it again."""
+        client = transaction.client
+        self.memory.keep(transaction, 0)
+        client.held_bytes -= transaction.held_bytes
+        client.keep(transaction.client_number, reply)
 
-    def _look(self, dealing: OpenTransaction, request: Request) -> list[Effect]:
-        """A type that is not known: another broker may have defined it."""
-        for held in request.held:
-            held.looked = held.batch is None
-        dealing.busy = True
-        if self._looking is not None:
-            self._looking.append(dealing)
-            return []
-        self._looking = [dealing]
-        return [Write(operations.Types(), self._typed)]
-
-    def _performed(self, request: Request, outcome: Any) -> list[Effect]:
-        """The store has carried a request out, or has not."""
-        dealing, said = request.dealing, request.said
-        dealing.busy = False
-        wrong = outcome if isinstance(outcome, MilepostError) else None
-        settling, request.settling = request.settling, []
-        effects = self._core.durable.subscriptions.acks.settled(settling, wrong) if settling else []
-        if wrong is not None:
-            return effects + self.failed(request, wrong) + self.advance(dealing)
-        effects += self._given_back(request.held) + self.learn(dealing, outcome)
-        for held, each in zip(request.held, outcome.outcomes, strict=False):
-            self._enqueued(dealing, held, each)
-        request.held = []
-        last = outcome.outcomes[-1]
-        if isinstance(said, Dequeue):
-            effects += self.waiting.got(request, last)
-        elif isinstance(said, Finish) and said.how in ("commit", "prepare"):
-            effects += self._finish(request, Answer(request.step, self._receipt(dealing)))
-            self.totals["queue_commits"] += said.how == "commit"
-            if not last.repeated:
-                self._ended(dealing, said)
-            self.waiting.stir(last.touched, effects, dealing.enqueued, dealing.taken)
-        elif said is None:
-            dealing.requests.popleft()
-        else:
-            effects += self._settle(request, Answer(request.step, self._receipt(dealing)))
-        return effects + self.advance(dealing)
-
-    def _ended(self, dealing: OpenTransaction, said: Finish) -> None:
-        """Count the messages of a transaction that is committed; of one that is prepared, when that is decided."""
-        moved = Counter(messages_enqueued=dealing.enqueued.total(), messages_dequeued=dealing.taken.total())
-        if said.how == "commit":
-            self.totals.update(moved)
-            return
-        if len(self._prepared) >= PREPARED_KEPT:
-            del self._prepared[next(iter(self._prepared))]
-        self._prepared[said.gid] = moved
-
-    def decided(self, gid: str, commit: bool) -> None:
-        """A prepared transaction has ended."""
-        moved = self._prepared.pop(gid, None)
-        if commit and moved is not None:
-            self.totals.update(moved)
-
-    def learn(self, dealing: OpenTransaction, outcome: Performed) -> list[Effect]:
-        """What the store calls a transaction, once it has heard of it."""
-        begun, dealing.number = not dealing.number, outcome.number
-        dealing.owner.came = False
-        if begun and dealing.number and dealing.over is not None:  # its client went for good meanwhile
-            return self.leases.undo_late(dealing)
-        return []
-
-    def _enqueued(self, dealing: OpenTransaction, held: Held, outcome: steps.Enqueued | None) -> None:
-        if outcome is None:  # of a commit that was done before: what the messages' numbers were is forgotten
-            dealing.mids.append(b"")
-            return
-        rows = len(outcome.mids)
-        dealing.writer = outcome.s  # of a commit that was done before, the number that the client had then
-        dealing.mids.append(np.asarray(outcome.mids, "<i8").tobytes())
-        dealing.enqueued[held.said.queue] += rows
-        held.connection.rows_in += rows
-
-    def _receipt(self, dealing: OpenTransaction) -> dict[str, Any]:
-        mids, dealing.mids = dealing.mids, []
-        return {"s": dealing.writer, "t": dealing.number, "mids": mids}
-
-    def failed(self, request: Request, error: MilepostError) -> list[Effect]:
-        """The store has carried out nothing of a request."""
-        dealing, said = request.dealing, request.said
-        if isinstance(error, InDoubt) and isinstance(said, Finish):
-            # Neither done nor not: the client hears nothing, connects again, and asks again. The store knows then.
-            effects: list[Effect] = []
-            for each in dealing.requests:
-                effects += self._given_back(each.held)
-                dealing.uncount(each.held)
-            dealing.requests.clear()
-            dealing.asked = dealing.step = request.step - 1 - len(request.held)
-            connection = dealing.owner.connection
-            return effects + (self._core.refused(connection, error) if connection is not None else [])
-        if isinstance(error, StoreError | TransactionAborted):
-            return self._spoiled(request, error)
-        if request.held and said is not None and not isinstance(said, Enqueue):
-            # Whose fault it is will be seen: first what was held, alone, then the request.
-            first = Request(dealing, None, 0, request.step, request.held, order=next(self._orders))
-            request.held = []
-            dealing.requests.appendleft(first)
-            return []
-        if request.held:
-            return self._spoiled(request, error)
-        return self._settle(request, Answer(request.step, error=error))
-
-    def _spoiled(self, request: Request, error: MilepostError) -> list[Effect]:
-        """A transaction cannot go on: it is undone, and its client told why."""
-        dealing = request.dealing
-        effects = self._given_back(request.held)
-        request.held = []
-        dealing.over = error
-        effects += self.leases.undo(dealing)
-        if request.said is None:
-            dealing.requests.popleft()  # the next request hears of it
-            return effects
-        dealing.told = True
-        return effects + self._settle(request, Answer(request.step, error=error))
-
-    def _abort(self, dealing: OpenTransaction, request: Request) -> list[Effect]:
-        effects = self._given_back(request.held)
-        request.held = []
-        if dealing.over is not None:
-            return effects + self._finish(request, Answer(request.step, {}))
-        self.totals["queue_aborts"] += 1
-        if not dealing.number and not dealing.claimed:
-            return effects + self._finish(request, Answer(request.step, {}))
-        return effects + self.give(request, (steps.Abort(),), self._aborted)
-
-    def _aborted(self, request: Request, outcome: Any) -> list[Effect]:
-        dealing = request.dealing
-        dealing.busy = False
-        if isinstance(outcome, StoreError):
-            # Nobody will ask again. As this broker does not know it any more its lease ends, and `Sweep` undoes it.
-            return self._finish(request, Answer(request.step, error=outcome))
-        effects = self._finish(request, Answer(request.step, {}))  # also when it was undone before
-        if not isinstance(outcome, MilepostError):
-            self.waiting.stir(outcome.outcomes[-1].touched, effects, dealing.taken)
-        return effects
-
-    # Answers
-
-    def _settle(self, request: Request, answer: Answer) -> list[Effect]:
-        """A request has its answer, which is kept until the client goes on."""
-        dealing = request.dealing
-        dealing.requests.popleft()
-        dealing.answer = answer
-        self.memory.keep(dealing, sum([len(group.batch.data) for group in answer.groups]))
-        connection = dealing.owner.connection
-        return self._said(connection, request.number, answer) if connection is not None and request.number else []
-
-    def _finish(self, request: Request, answer: Answer) -> list[Effect]:
-        """The last request of a transaction."""
-        dealing = request.dealing
-        effects = self._settle(request, answer)
-        self.memory.keep(dealing, 0)
-        dealing.owner.keep(dealing.client, answer)
-        effects += self._given_back(dealing.forget_held())
-        while dealing.requests:  # sent behind the end
-            late = dealing.requests[0]
-            effects += self._given_back(late.held)
-            error = NoTransaction(f"transaction {dealing.client} is over; begin another")
-            effects += self._settle(late, Answer(late.step, error=error))
-        return effects
-
-    def _said(self, connection: Connection, request: int, answer: Answer) -> list[Effect]:
+    def _say(self, connection: Connection, request: int, reply: KeptReply) -> list[Effect]:
         if not connection.open:
             return []
-        if answer.error is not None:
-            return self._core.durable.failed(connection, request, answer.error)
-        reply = Reply(request=request, value=answer.value)
-        if not answer.groups:
-            return [Say(connection, reply)]
+        if reply.error is not None:
+            return self._core.durable.failed(connection, request, reply.error)
+        said = Reply(request=request, value=reply.value)
+        if not reply.groups:
+            return [Say(connection, said)]
         self.memory.answered(connection, request)
-        return messages(self._core.delivery, connection, request, answer.groups, reply)
+        return messages(self._core.delivery, connection, request, reply.groups, said)
 
     def looked(self, connection: Connection, request: int, value: dict[str, Any], groups: list[Group]) -> list[Effect]:
         """Messages that were only looked at."""
-        return self._said(connection, request, Answer(0, value, groups))
+        return self._say(connection, request, KeptReply(0, value, groups))
 
-    def took(self, request: Request, groups: list[Group], rows: int) -> list[Effect]:
-        """A dequeue is over, with or without messages."""
-        dealing = request.dealing
-        dealing.taken[request.dequeue.queue] += rows
-        self.memory.measured(request.dequeue.queue, rows, sum([len(group.batch.data) for group in groups]))
-        return self._settle(request, Answer(request.step, self._receipt(dealing) | {"messages": rows}, groups))
-
-    def _given_back(self, held: list[Held]) -> list[Effect]:
+    def give_back(self, held: Iterable[HeldFrame]) -> list[Effect]:
+        """Give the credit of ENQUEUE frames back."""
         effects: list[Effect] = []
         for each in held:
             if each.connection.open:
@@ -546,12 +345,7 @@ class QueueTransactions:
             raise NotDurable("this broker keeps nothing, and so has no queues: start it with a store")
 
 
-def _unknown(number: int) -> TransactionAborted:
-    return TransactionAborted(
-        f"the broker does not know transaction {number}, or no longer: it was undone; run it again"
-    )
-
-
-def _step(held: Held) -> steps.Enqueue:
-    assert held.batch is not None
-    return enqueue_of(held.said, held.batch)
+def _connection(transaction: OpenTransaction) -> Connection | None:
+    client = transaction.client
+    assert isinstance(client, ConnectedClient)
+    return client.connection

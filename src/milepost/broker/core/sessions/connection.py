@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from milepost.broker.core.log.subscription import LogSubscription
     from milepost.broker.core.memory import Asking
     from milepost.broker.core.put import Put
-    from milepost.broker.core.queues.transaction import Owner
+    from milepost.broker.core.queues.clients import ConnectedClient
     from milepost.broker.core.topics.topic import Topic
     from milepost.wire import Subscribe
 
@@ -156,7 +156,7 @@ class Connection:
         self.positioned = 0  # what `Core.moves` was when the client was last told positions
         self.places = False  # the client reads the places of rows in deliveries
         self.atomic: list[Put] | None = None  # parts of an atomic put that wait for the last one
-        self.owner: Owner | None = None  # of its transactions, once it has begun one
+        self.owner: ConnectedClient | None = None  # of its transactions, once it has begun one
         self.types: set[int] | None = None  # fingerprints of the message types that the client knows
         self.announced: dict[int, int] | None = None  # topic number -> versions of its schema that the client knows
 

@@ -1,4 +1,4 @@
-"""`milepost queue forward` and `milepost queue resolve`: forwards of queues to other brokers, and transactions in
+"""`milepost queue transfer` and `milepost queue resolve`: transfers of queues to other brokers, and transactions in
 doubt.
 """
 
@@ -16,17 +16,17 @@ from milepost.cli.terminal import echo
 from milepost.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from milepost.client import AsyncClient, ForwardInfo
+    from milepost.client import AsyncClient, TransferInfo
 
-FORWARD_EXAMPLES = """Examples:
-  milepost queue forward orders milepost://there:7450/orders
-  milepost queue forward --status
-  milepost queue forward orders there:7450/orders --once
-  milepost queue forward orders --stop
+TRANSFER_EXAMPLES = """Examples:
+  milepost queue transfer orders milepost://there:7450/orders
+  milepost queue transfer --status
+  milepost queue transfer orders there:7450/orders --once
+  milepost queue transfer orders --stop
 """
 RESOLVE_EXAMPLES = """Examples:
   milepost queue resolve
-  milepost queue resolve forward/4f0c/orders/8123 abort
+  milepost queue resolve transfer/4f0c/orders/8123 abort
 """
 
 
@@ -40,31 +40,31 @@ class How(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to `milepost queue`."""
-    app.command("forward", epilog=FORWARD_EXAMPLES)(forward)
+    app.command("transfer", epilog=TRANSFER_EXAMPLES)(transfer)
     app.command("resolve", epilog=RESOLVE_EXAMPLES)(resolve)
 
 
-def forward(
-    source: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="the queue to forward")] = None,
+def transfer(
+    source: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="the queue to transfer")] = None,
     target: Annotated[
         str | None, typer.Argument(metavar="[ADDRESS/QUEUE]", help="the broker and the queue to forward to")
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="forward the current messages from this process, and stop")
+        bool, typer.Option("--once", help="transfer the current messages from this process, and stop")
     ] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="stop forwarding this queue")] = False,
-    status: Annotated[bool, typer.Option("--status", help="show the status of forwards")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="stop transferring this queue")] = False,
+    status: Annotated[bool, typer.Option("--status", help="show the status of transfers")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="with --status: a line of JSON for each")] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
-    """Forward a queue to a queue of another broker.
+    """Transfer a queue to a queue of another broker.
 
-    The broker forwards from now on, also after a restart, until --stop. Each
+    The broker transfers from now on, also after a restart, until --stop. Each
     message leaves here and arrives there exactly once, whatever fails on the
     way: both brokers commit, or neither does. Types that the other broker does
     not have are declared there; the queue must exist there. The order of a
     writer's messages is kept, and a transaction to a blockwise queue arrives as
-    one transaction. At the other broker, the writer is this forward.
+    one transaction. At the other broker, the writer is this transfer.
     """
     if sum((once, stop, status)) > 1:
         raise typer.BadParameter("give only one of --once, --stop and --status")
@@ -74,21 +74,21 @@ def forward(
         _print(talk(broker, lambda client: _status(client, source)), as_json)
         return
     if source is None or (target is None) is not stop:
-        raise typer.BadParameter("give QUEUE ADDRESS/QUEUE to forward, or QUEUE --stop")
+        raise typer.BadParameter("give QUEUE ADDRESS/QUEUE to transfer, or QUEUE --stop")
     if stop:
-        talk(broker, lambda client: client.delete_forward(source))
-        echo(f"{source} is no longer forwarded")
+        talk(broker, lambda client: client.delete_transfer(source))
+        echo(f"{source} is no longer transferred")
         return
     assert target is not None
     address, there = split(target)
     if once:
-        from milepost.queues.forward import Forwarder
+        from milepost.queues.transfer import Transfer
 
-        messages = asyncio.run(Forwarder(broker, source, address, there).once())
+        messages = asyncio.run(Transfer(broker, source, address, there).once())
         echo(f"{messages:,} message{'' if messages == 1 else 's'} of {source} went to {there} at {address}")
         return
-    talk(broker, lambda client: client.forward(source, address, there))
-    echo(f"{source} is forwarded to {there} at {address}; `milepost queue forward --status` shows its status")
+    talk(broker, lambda client: client.transfer(source, address, there))
+    echo(f"{source} is transferred to {there} at {address}; `milepost queue transfer --status` shows its status")
 
 
 def resolve(
@@ -99,7 +99,7 @@ def resolve(
     """List the transactions in doubt, or end one.
 
     A transaction that was prepared here waits for the decision of the broker
-    that forwards, which comes by itself when both brokers run. Only when that
+    that transfers, which comes by itself when both brokers run. Only when that
     broker is gone for good, decide in its place: commit if the messages are no
     longer there, abort if they still are. `forget` removes a decision that was
     made here for a broker that is gone for good.
@@ -128,19 +128,19 @@ def split(target: str) -> tuple[str, str]:
     return f"{scheme or 'milepost'}{sign or '://'}{host}", queue
 
 
-async def _status(client: AsyncClient, queue: str | None) -> list[tuple[ForwardInfo, int]]:
-    from milepost.queues.forward import coordinator_of
+async def _status(client: AsyncClient, queue: str | None) -> list[tuple[TransferInfo, int]]:
+    from milepost.queues.transfer import coordinator_of
 
-    found = [each for each in await client.forwards() if queue in (None, each.queue)]
+    found = [each for each in await client.transfers() if queue in (None, each.queue)]
     if queue is not None and not found:
-        raise InvalidValue(f"queue {queue!r} is not forwarded")
+        raise InvalidValue(f"queue {queue!r} is not transferred")
     decided = [gid.rpartition("/")[0] for gid, _ in await client.decisions()]
     return [(each, decided.count(coordinator_of(client.broker_id, each.queue))) for each in found]
 
 
-def _print(found: list[tuple[ForwardInfo, int]], as_json: bool) -> None:
+def _print(found: list[tuple[TransferInfo, int]], as_json: bool) -> None:
     if not found and not as_json:
-        echo("No queue is forwarded.", err=True)
+        echo("No queue is transferred.", err=True)
     for each, doubtful in found:
         if as_json:
             said: dict[str, Any] = {
@@ -149,7 +149,7 @@ def _print(found: list[tuple[ForwardInfo, int]], as_json: bool) -> None:
             }  # fmt: skip
             echo(json.dumps(said))
             continue
-        echo(f"{each.queue} → {each.address}/{each.target}: {each.messages:,} forwarded, {doubtful} in doubt")
+        echo(f"{each.queue} → {each.address}/{each.target}: {each.messages:,} transferred, {doubtful} in doubt")
         if each.error:
             echo(f"  not now: {each.error}")
 

@@ -1,4 +1,4 @@
-"""The protocol of forwarding, step by step, between two brokers in this process."""
+"""The protocol of transferring, step by step, between two brokers in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from milepost import AsyncClient, limits, testing
-from milepost.client import ForwardInfo
+from milepost.client import TransferInfo
 from milepost.errors import (
     ConnectionLost,
     InvalidValue,
@@ -21,8 +21,8 @@ from milepost.errors import (
     TransactionAborted,
     UnknownQueue,
 )
-from milepost.queues import forward
-from milepost.queues.forward import Carrier, Forwarder, coordinator_of, number_of
+from milepost.queues import transfer
+from milepost.queues.transfer import Carrier, Transfer, coordinator_of, number_of
 
 NOTE = "note: [n: int]"
 OTHER = "other: [text: string]"
@@ -39,7 +39,7 @@ class Nodes:
 
     @contextlib.asynccontextmanager
     async def carrier(self, name: str | None = None) -> AsyncIterator[Carrier]:
-        """A forwarder with connections of its own; as one that has connected again it has the same name."""
+        """A transfer with connections of its own; as one that has connected again it has the same name."""
         async with (
             AsyncClient(self.source.uri, reconnect=False) as source,
             AsyncClient(self.target.uri, name=self.coordinator if name is None else name, reconnect=False) as target,
@@ -76,14 +76,14 @@ def between(body: Callable[[Nodes], Awaitable[None]], level: str = "none", defin
     asyncio.run(whole())
 
 
-async def taken(carrier: Carrier) -> forward.Taken:
+async def taken(carrier: Carrier) -> transfer.Taken:
     found = await carrier.take(0.0)
     assert found is not None
     return found
 
 
-async def prepared(nodes: Nodes, carrier: Carrier) -> tuple[forward.Taken, str]:
-    """As far as a forwarder is before it commits."""
+async def prepared(nodes: Nodes, carrier: Carrier) -> tuple[transfer.Taken, str]:
+    """As far as a transfer is before it commits."""
     found = await taken(carrier)
     over = carrier._target.transaction()
     for part in found.parts:
@@ -108,7 +108,7 @@ def test_messages_go_over_with_their_priorities_ends_and_types() -> None:
             await tx.enqueue("mixed", [{"n": 1}, {"n": 2}], "note", priority=2.0)
             await tx.enqueue("mixed", [{"text": "a"}], "other", priority=2.0, expires=ends)
             await tx.enqueue("mixed", [{"n": 3}, {"n": 4}], "note", priority=-1.5)
-        assert await Forwarder(nodes.source.uri, "mixed", nodes.target.uri, "mixed").once() == 5
+        assert await Transfer(nodes.source.uri, "mixed", nodes.target.uri, "mixed").once() == 5
         async with nodes.reader.transaction() as tx:
             found = await tx.dequeue("mixed", count=10)
             assert [(each.type, each.priority) for each in found] == [
@@ -124,7 +124,7 @@ def test_messages_go_over_with_their_priorities_ends_and_types() -> None:
 def test_types_that_are_missing_are_defined_and_others_are_refused() -> None:
     async def body(nodes: Nodes) -> None:
         await nodes.write(1)
-        once = Forwarder(nodes.source.uri, "notes", nodes.target.uri, "notes").once
+        once = Transfer(nodes.source.uri, "notes", nodes.target.uri, "notes").once
         with pytest.raises(UnknownQueue, match="notes"):
             await once()
         await nodes.reader.declare_type(OTHER)
@@ -138,7 +138,7 @@ def test_types_that_are_missing_are_defined_and_others_are_refused() -> None:
             await once()
         assert await nodes.here() == [1]
         with pytest.raises(InvalidValue, match="to itself"):
-            await Forwarder(nodes.source.uri, "notes", nodes.source.uri, "notes").once()
+            await Transfer(nodes.source.uri, "notes", nodes.source.uri, "notes").once()
 
     between(body, define=False)
 
@@ -175,7 +175,7 @@ def test_large_messages_go_fewer_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
         assert 1 < max(counts) < 200
         assert await nodes.there() == list(range(1000))
 
-    monkeypatch.setattr(forward, "BYTES", 400)
+    monkeypatch.setattr(transfer, "BYTES", 400)
     between(body)
 
 
@@ -192,7 +192,7 @@ def test_blocks_go_over_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         async with nodes.reader.transaction() as tx:
             assert [each.n for each in await tx.dequeue("notes", count=5)] == [1, 2, 3, 4, 5]
 
-    monkeypatch.setattr(forward, "MESSAGES", 2)
+    monkeypatch.setattr(transfer, "MESSAGES", 2)
     between(body, "blockwise")
 
 
@@ -248,8 +248,8 @@ def test_a_decision_that_the_target_has_heard_is_forgotten() -> None:
     between(body)
 
 
-def test_a_forwarder_that_was_given_up_cannot_commit_any_more() -> None:
-    """Two of one forward: the first is slow, and is about to commit when the second resolves."""
+def test_a_transfer_that_was_given_up_cannot_commit_any_more() -> None:
+    """Two of one transfer: the first is slow, and is about to commit when the second resolves."""
 
     async def body(nodes: Nodes) -> None:
         await nodes.write(1, 2)
@@ -272,7 +272,7 @@ def test_a_forwarder_that_was_given_up_cannot_commit_any_more() -> None:
 def test_two_at_once_bring_every_message_once(name: str | None) -> None:
     """They undo each other's transactions, over and over: what is brought is brought once all the same."""
 
-    async def forwarded(carrier: Carrier) -> None:
+    async def transferred(carrier: Carrier) -> None:
         while True:
             try:
                 await carrier.resolve()
@@ -293,8 +293,8 @@ def test_two_at_once_bring_every_message_once(name: str | None) -> None:
             await nodes.write(*range(start, start + 6))
         async with nodes.carrier() as one, nodes.carrier(name) as other:
             one._count = other._count = 4
-            await asyncio.gather(forwarded(one), forwarded(other))
-        await Forwarder(nodes.source.uri, "notes", nodes.target.uri, "notes").once()
+            await asyncio.gather(transferred(one), transferred(other))
+        await Transfer(nodes.source.uri, "notes", nodes.target.uri, "notes").once()
         assert sorted(await nodes.there()) == list(range(120))
         assert await nodes.here() == []
         assert await nodes.doubts() == (0, 0)
@@ -302,7 +302,7 @@ def test_two_at_once_bring_every_message_once(name: str | None) -> None:
     between(body)
 
 
-def test_forwards_of_others_are_left_alone() -> None:
+def test_transfers_of_others_are_left_alone() -> None:
     async def body(nodes: Nodes) -> None:
         async with nodes.reader.transaction() as tx:
             await tx.enqueue("notes", {"n": 7})
@@ -323,14 +323,14 @@ def test_a_target_that_has_lost_its_store_is_reported() -> None:
         async with nodes.carrier() as first:
             found, _ = await prepared(nodes, first)
             await found.transaction.commit(decision=(found.gid, "0123 milepost://there:7450/notes"))
-        forwarder = Forwarder(nodes.source.uri, "notes", nodes.target.uri, "notes")
+        transfer = Transfer(nodes.source.uri, "notes", nodes.target.uri, "notes")
         ((gid, _),) = await nodes.writer.decisions()
         await nodes.reader.decide(gid, True)
         with pytest.raises(StateLost, match="there:7450"):
-            await forwarder.once()
+            await transfer.once()
         assert await nodes.doubts() == (0, 1), "nothing is forgotten by itself"
         await nodes.writer.forget_decision(gid)
-        assert await forwarder.once() == 0
+        assert await transfer.once() == 0
 
     between(body)
 
@@ -339,41 +339,41 @@ def test_a_target_that_has_lost_its_store_is_reported() -> None:
 
 
 def test_names_fit_and_tell_whose_they_are() -> None:
-    assert coordinator_of("abc", "orders") == "forward/abc/orders"
+    assert coordinator_of("abc", "orders") == "transfer/abc/orders"
     long = [coordinator_of("0" * 32, "q" * limits.NAME_CHARS), coordinator_of("0" * 32, "q" * 254)]
     assert len(set(long)) == 2
     assert max(map(len, long)) <= limits.NAME_CHARS
-    assert number_of("forward/abc/orders/17") == 17
+    assert number_of("transfer/abc/orders/17") == 17
     with pytest.raises(InvalidValue, match="was not made by one"):
-        number_of("forward/abc/orders/x")
+        number_of("transfer/abc/orders/x")
 
 
 # The broker does it
 
 
-async def told(nodes: Nodes, condition: Callable[[ForwardInfo], bool]) -> ForwardInfo:
-    """Have the broker tell how its forward is, more often than it would by itself, until that is so."""
+async def told(nodes: Nodes, condition: Callable[[TransferInfo], bool]) -> TransferInfo:
+    """Have the broker tell how its transfer is, more often than it would by itself, until that is so."""
     while True:
-        nodes.source._forwarding._look()
-        (found,) = await nodes.writer.forwards()
+        nodes.source._transfers._look()
+        (found,) = await nodes.writer.transfers()
         if condition(found):
             return found
 
 
-def test_a_broker_forwards_from_the_request_to_the_drop() -> None:
+def test_a_broker_transfers_from_the_request_to_the_drop() -> None:
     async def body(nodes: Nodes) -> None:
-        await nodes.writer.forward("notes", nodes.target.uri, "notes")
-        await nodes.writer.forward("notes", nodes.target.uri, "notes")
+        await nodes.writer.transfer("notes", nodes.target.uri, "notes")
+        await nodes.writer.transfer("notes", nodes.target.uri, "notes")
         await nodes.write(1, 2)
         async with nodes.reader.transaction() as tx:
             assert [each.n for each in await tx.dequeue("notes", count=2, timeout=PATIENCE)] == [1, 2]
         found = await told(nodes, lambda found: found.messages == 2)
         assert (found.queue, found.address, found.target, found.error) == ("notes", nodes.target.uri, "notes", "")
         with pytest.raises(MilepostError, match="no transport"):
-            await nodes.writer.forward("notes", "gopher://there", "notes")
-        await nodes.writer.delete_forward("notes")
-        assert await nodes.writer.forwards() == []
-        while nodes.source._forwarding._running:
+            await nodes.writer.transfer("notes", "gopher://there", "notes")
+        await nodes.writer.delete_transfer("notes")
+        assert await nodes.writer.transfers() == []
+        while nodes.source._transfers._running:
             await nodes.writer.status()
         await nodes.write(3)
         assert (await nodes.here(), await nodes.there()) == ([3], [])
@@ -384,7 +384,7 @@ def test_a_broker_forwards_from_the_request_to_the_drop() -> None:
 def test_what_is_in_the_way_is_told_and_tried_again() -> None:
     async def body(nodes: Nodes) -> None:
         await nodes.write(1)
-        await nodes.writer.forward("notes", nodes.target.uri, "later")
+        await nodes.writer.transfer("notes", nodes.target.uri, "later")
         found = await told(nodes, lambda found: bool(found.error))
         assert "later" in found.error
         await nodes.reader.declare_queue("later", ["note"])
@@ -405,7 +405,7 @@ def test_a_broker_that_stops_finishes_what_it_has_begun(tmp_path: Path) -> None:
                     await writer.declare_queue("notes", ["note"])
                     await reader.declare_type(NOTE)
                     await reader.declare_queue("notes", ["note"])
-                    await writer.forward("notes", target.uri, "notes")
+                    await writer.transfer("notes", target.uri, "notes")
                     for start in range(begin, begin + 300, 20):
                         async with writer.transaction() as tx:
                             await tx.enqueue("notes", [{"n": n} for n in range(start, start + 20)])
@@ -430,16 +430,16 @@ def test_brokers_of_a_cell_take_over_from_each_other(postgresql: str) -> None:
                 async with testing.broker(store=postgresql, name="one") as one, AsyncClient(one.uri) as client:
                     await client.declare_type(NOTE)
                     await client.declare_queue("notes", ["note"])
-                    await client.forward("notes", target.uri, "notes")
+                    await client.transfer("notes", target.uri, "notes")
                     async with client.transaction() as tx:
                         await tx.enqueue("notes", [{"n": n} for n in range(50)])
                     async with reader.transaction() as tx:
                         found = await tx.dequeue("notes", count=50, timeout=PATIENCE)
-                    two._forwarding._changed.set()
+                    two._transfers._changed.set()
                     await writer.status()
-                    assert (len(one._forwarding._running), len(two._forwarding._running)) == (1, 0)
-                while not two._forwarding._running:
-                    two._forwarding._changed.set()
+                    assert (len(one._transfers._running), len(two._transfers._running)) == (1, 0)
+                while not two._transfers._running:
+                    two._transfers._changed.set()
                     await writer.status()
                 async with writer.transaction() as tx:
                     await tx.enqueue("notes", [{"n": n} for n in range(50, 60)])

@@ -1,6 +1,6 @@
-"""Forwards in the store: which queue goes where, who does it, and what transactions over two stores leave behind.
+"""Transfers in the store: which queue goes where, who does it, and what transactions over two stores leave behind.
 
-Each is a piece of work for the writer's group commit, as those in `operations`. How messages go over: `forward`.
+Each is a piece of work for the writer's group commit, as those in `operations`. How messages go over: `transfer`.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from milepost.transport.address import masked
 ADDRESS_CHARS: Final = 2_000  # of a target: some dozens of brokers of a cell
 ERROR_CHARS: Final = 500  # of what is in the way, as it is kept for people
 
-_FIND: Final = Statement("SELECT address, target FROM queue_forwards WHERE queue = :queue")
+_FIND: Final = Statement("SELECT address, target FROM queue_transfers WHERE queue = :queue")
 _SET: Final = Statement("""
-    INSERT INTO queue_forwards (queue, address, target, created_us, runner, lease_us, messages, error)
+    INSERT INTO queue_transfers (queue, address, target, created_us, runner, lease_us, messages, error)
     VALUES (:queue, :address, :target, :time_us, 0, 0, 0, '') ON CONFLICT (queue) DO NOTHING""")
-_DROP: Final = Statement("DELETE FROM queue_forwards WHERE queue = :queue")
+_DROP: Final = Statement("DELETE FROM queue_transfers WHERE queue = :queue")
 _TELL: Final = Statement("""
-    UPDATE queue_forwards SET messages = messages + :messages, error = :error
+    UPDATE queue_transfers SET messages = messages + :messages, error = :error
     WHERE queue = :queue AND created_us = :created_us AND runner = :log""")
 _TAKE: Final = Statement("""
-    UPDATE queue_forwards SET runner = :log, lease_us = {now} + :lease_us
+    UPDATE queue_transfers SET runner = :log, lease_us = {now} + :lease_us
     WHERE runner = :log OR lease_us < {now}""")
-_LEAVE: Final = Statement("UPDATE queue_forwards SET lease_us = 0 WHERE runner = :log")
+_LEAVE: Final = Statement("UPDATE queue_transfers SET lease_us = 0 WHERE runner = :log")
 _ALL: Final = Statement("""
     SELECT q.name, f.queue, f.address, f.target, f.created_us, f.runner, f.messages, f.error
-    FROM queue_forwards f JOIN queues q ON q.number = f.queue ORDER BY q.name""")
+    FROM queue_transfers f JOIN queues q ON q.number = f.queue ORDER BY q.name""")
 _DECIDED: Final = Statement("SELECT 1 FROM queue_decisions WHERE gid = :gid")
 _TAKEN: Final = Statement("SELECT DISTINCT queue FROM queue_log WHERE transaction_number = :number AND kind = 'd'")
 
 
-class ForwardRecord(NamedTuple):
+class TransferRecord(NamedTuple):
     """A queue that goes on to another broker."""
 
     queue: str
@@ -55,7 +55,7 @@ class ForwardRecord(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a broker tells of a forward that it runs."""
+    """What a broker tells of a transfer that it runs."""
 
     number: int  # the queue's
     created_us: int
@@ -64,8 +64,8 @@ class Report(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SetForward(Work):
-    """Forward a queue from now on, until `DeleteForward`; the same again changes nothing."""
+class SetTransfer(Work):
+    """Transfer a queue from now on, until `DeleteTransfer`; the same again changes nothing."""
 
     queue: str
     address: str
@@ -81,38 +81,38 @@ class SetForward(Work):
         found = session.row(_FIND, queue=number)
         if (found[0], found[1]) != (self.address, self.target):
             raise InvalidValue(
-                f"queue {self.queue!r} is forwarded to {masked(found[0])}/{found[1]}: one queue goes to one place; "
+                f"queue {self.queue!r} is transferred to {masked(found[0])}/{found[1]}: one queue goes to one place; "
                 "stop that first"
             )
 
 
 @dataclass(frozen=True)
-class DeleteForward(Work):
-    """Forward a queue no more."""
+class DeleteTransfer(Work):
+    """Transfer a queue no more."""
 
     queue: str
 
     def run(self, session: Session, place: Place) -> None:
-        """`InvalidValue` when it was not forwarded."""
+        """`InvalidValue` when it was not transferred."""
         number = engine_of(session, place).known(session, None).queue(self.queue).number
         if not session.run(_DROP, queue=number):
-            raise InvalidValue(f"queue {self.queue!r} is not forwarded")
+            raise InvalidValue(f"queue {self.queue!r} is not transferred")
 
 
 @dataclass(frozen=True)
-class Forwards(Look):
-    """All forwards: a list of `ForwardRecord`."""
+class Transfers(Look):
+    """All transfers: a list of `TransferRecord`."""
 
-    def run(self, session: Session, place: Place) -> list[ForwardRecord]:
+    def run(self, session: Session, place: Place) -> list[TransferRecord]:
         """By name."""
-        return [ForwardRecord(*row) for row in session.rows(_ALL)]
+        return [TransferRecord(*row) for row in session.rows(_ALL)]
 
 
 @dataclass(frozen=True)
-class KeepForwards(Work):
-    """A broker tells how its forwards are, and takes or keeps those that nobody else has: the `ForwardRecord`s.
+class KeepTransfers(Work):
+    """A broker tells how its transfers are, and takes or keeps those that nobody else has: the `TransferRecord`s.
 
-    The lease only spares two brokers of a cell each other's transactions: messages go over once also when both forward.
+    The lease only spares two brokers of a cell each other's transactions: messages go over once even when both run it.
     """
 
     lease_us: int  # 0: it stops, and others may have them at once
@@ -123,7 +123,7 @@ class KeepForwards(Work):
         """A crash ends the lease sooner, or takes figures back."""
         return False
 
-    def run(self, session: Session, place: Place) -> list[ForwardRecord]:
+    def run(self, session: Session, place: Place) -> list[TransferRecord]:
         """Those that this broker is to run."""
         for each in self.reports:
             session.run(
@@ -133,11 +133,11 @@ class KeepForwards(Work):
         if not self.lease_us:
             session.run(_LEAVE, log=place.log)
             return []
-        found = [ForwardRecord(*row) for row in session.rows(_ALL)]
+        found = [TransferRecord(*row) for row in session.rows(_ALL)]
         if not found:
             return []
         session.run(_TAKE, log=place.log, lease_us=self.lease_us, time_us=place.time_us)
-        return [ForwardRecord(*row) for row in session.rows(_ALL) if row[5] == place.log]
+        return [TransferRecord(*row) for row in session.rows(_ALL) if row[5] == place.log]
 
 
 # Transactions over two stores

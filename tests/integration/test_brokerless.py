@@ -94,9 +94,9 @@ def test_one_who_waits_in_a_transaction_that_another_task_aborts_takes_nothing(p
 def test_what_is_due_is_for_the_database_to_say(postgresql):
     async def body(client, other):
         for each in (client, other):
-            keeper = each._session.connection._keeper
-            keeper.time_us._ahead_us += 3_600_000_000  # the clock of this machine jumps
-            await keeper._set_clock()
+            member = each._session.connection._store
+            member.time_us._ahead_us += 3_600_000_000  # the clock of this machine jumps
+            await member._set_clock()
         async with client.transaction() as tx:
             await tx.enqueue("quotes", quote(1), delay=600)
             await tx.enqueue("quotes", quote(2), expires=600)
@@ -128,22 +128,21 @@ class Member:
         while not len(self.waiting):
             await self.client.types()
         if self.broker is None:
-            self.keeper._timer.cancel()
-            self.keeper._writer._timer.cancel()
+            self.member._timer.cancel()
+            self.member._writer._timer.cancel()
 
     @property
-    def keeper(self):
-        return self.client._session.connection._keeper
+    def member(self):
+        return self.client._session.connection._store
 
     @property
     def waiting(self):
-        return self.keeper.waiting if self.broker is None else self.broker.core.queues.waiting
+        return (self.member.machine if self.broker is None else self.broker.core.queues).waiting
 
     async def look(self):
         """Hear what others have written, and see what follows to its end."""
         if self.broker is None:
-            if await self.keeper._news():
-                self.waiting.stir(["quotes"])
+            await self.member._listen()
         else:
             self.clock.advance(0.1)
         while any(line.tried for line in self.waiting._lines.values()) or (self.broker and self.broker._store._polling):
@@ -233,14 +232,14 @@ def test_a_transaction_whose_log_is_taken_over_is_undone_and_the_client_goes_on(
         await fill(client, 1)
         tx = client.transaction()
         assert sizes(await tx.dequeue("quotes")) == [1]
-        keeper = client._session.connection._keeper
-        keeper._timer.cancel()  # what is done now and then would claim its log again
-        keeper._writer._timer.cancel()
-        store = keeper.store
+        member = client._session.connection._store
+        member._timer.cancel()  # what is done now and then would claim its log again
+        member._writer._timer.cancel()
+        store = member.store
         store._session.connection.connection.driver_connection.close()  # the claim on its log ends with it
         await claimed(postgresql, 0)
         async with AsyncClient(postgresql, timeout=PATIENCE) as other:
-            assert other._session.connection._keeper.store.log == store.log
+            assert other._session.connection._store.store.log == store.log
             with pytest.raises(TransactionAborted):
                 await tx.commit()
             assert await drain(other) == [1]
@@ -254,7 +253,7 @@ def test_a_database_that_ends_its_connections_is_connected_to_again(postgresql):
     async def body(client, other):
         await fill(client, 1)
         for number in (2, 3):
-            store = client._session.connection._keeper.store
+            store = client._session.connection._store.store
             store._session.connection.connection.driver_connection.close()
             await fill(client, number)
         assert await drain(other) == [1, 2, 3]
@@ -266,7 +265,7 @@ class Stopped:
     """The server's process for a client is stopped; it goes on by itself after a while, should nobody let it."""
 
     def __init__(self, client):
-        store = client._session.connection._keeper.store
+        store = client._session.connection._store.store
         self.pid = store._session.connection.connection.driver_connection.info.backend_pid
         self._timer = threading.Timer(PATIENCE, self._go_on)
 

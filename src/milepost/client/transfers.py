@@ -1,4 +1,4 @@
-"""The verbs of a client about forwards, and about transactions over two brokers."""
+"""The verbs of a client about transfers, and about transactions over two brokers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from milepost.client.topic import require_text
 from milepost.wire import (
     Decide,
     Decisions,
-    DeleteForward,
+    DeleteTransfer,
     ForgetDecision,
-    Forwards,
     Holding,
     InDoubt,
-    SetForward,
     Settle,
+    SetTransfer,
+    Transfers,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardInfo:
+class TransferInfo:
     """A queue that goes on to one of another broker."""
 
     queue: str
@@ -43,15 +43,15 @@ class Held:
     ends: Mapping[int, datetime]  # number of a message: when its time is over, if it has one
 
 
-class ForwardVerbs:
-    """What `AsyncClient` can do with forwards."""
+class TransferVerbs:
+    """What `AsyncClient` can do with transfers."""
 
     _session: Session
 
-    # Forwards
+    # Transfers
 
-    async def forward(self, queue: str, address: str, target: str) -> None:
-        """Have the broker forward a queue to the queue `target` of the broker at `address`, until `delete_forward`.
+    async def transfer(self, queue: str, address: str, target: str) -> None:
+        """Have the broker transfer a queue to the queue `target` of the broker at `address`, until `delete_transfer`.
 
         Each message is there once and gone here once, whatever breaks in between. The same again changes nothing;
         `InvalidValue` when the queue goes elsewhere.
@@ -59,19 +59,19 @@ class ForwardVerbs:
         for what, text in (("the name of a queue", queue), ("an address", address), ("the name of a queue", target)):
             require_text(what, text)
         await self._session.ask(
-            lambda request: SetForward(request=request, queue=queue, address=address, target=target)
+            lambda request: SetTransfer(request=request, queue=queue, address=address, target=target)
         )
 
-    async def delete_forward(self, queue: str) -> None:
-        """Forward a queue no more; `InvalidValue` when it was not."""
+    async def delete_transfer(self, queue: str) -> None:
+        """Transfer a queue no more; `InvalidValue` when it was not."""
         require_text("the name of a queue", queue)
-        await self._session.ask(lambda request: DeleteForward(request=request, queue=queue), again=False)
+        await self._session.ask(lambda request: DeleteTransfer(request=request, queue=queue), again=False)
 
-    async def forwards(self) -> list[ForwardInfo]:
-        """All forwards, and how they are."""
-        found = await self._session.ask(lambda request: Forwards(request=request))
+    async def transfers(self) -> list[TransferInfo]:
+        """All transfers, and how they are."""
+        found = await self._session.ask(lambda request: Transfers(request=request))
         return [
-            ForwardInfo(
+            TransferInfo(
                 each["queue"], each["address"], each["target"], timestamp_of(each["created_us"]), each["messages"],
                 each["error"],
             )

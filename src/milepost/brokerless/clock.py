@@ -15,17 +15,17 @@ _NOW: Final = Statement("SELECT {now}")
 
 
 @dataclass(frozen=True)
-class Told(Look):
+class DatabaseTime(Look):
     """What the database says: microseconds since 1970, and of this process's steady clock before and after it."""
 
     def run(self, session: Session, place: Place) -> Any:
-        """See `Clock.set`."""
+        """See `DatabaseClock.set`."""
         before = _steady_us()
         (now,) = session.row(_NOW, time_us=place.time_us)
         return before, now, _steady_us()
 
 
-class Clock:
+class DatabaseClock:
     """Called for microseconds since 1970, as the database has them.
 
     Between the answers of that it goes by the machine's steady clock, which nobody sets.

@@ -1,4 +1,4 @@
-"""The forwards that a broker runs, from its start to its stop: it is a client of itself, and of their targets."""
+"""The transfers that a broker runs, from its start to its stop: it is a client of itself, and of their targets."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 from milepost.broker.core.effects import Effect, Write
 from milepost.broker.peer import Peer
 from milepost.errors import Closed, MilepostError, StoreUnavailable
-from milepost.queues.forward import Forwarder
-from milepost.queues.forwards import ForwardRecord, KeepForwards, Report
+from milepost.queues.transfer import Transfer
+from milepost.queues.transfers import KeepTransfers, Report, TransferRecord
 from milepost.transport import Address, Listener, listen
 from milepost.transport.address import masked
 
 if TYPE_CHECKING:
     from milepost.broker.server import Broker
 
-LOOK_S: Final = 1.0  # how often figures are told to the store, and leases renewed, while there are forwards
-IDLE_LOOKS: Final = 5  # of a shared store without forwards, one look in so many: another broker may be told to forward
+LOOK_S: Final = 1.0  # how often figures are told to the store, and leases renewed, while there are transfers
+IDLE_LOOKS: Final = 5  # of a shared store without transfers, one look in so many: another broker may be told of one
 LEASE_S: Final = (
     10.0  # after which another broker of the cell takes over; being wrong about it costs time, not messages
 )
-STOPPING_S: Final = 5.0  # for a transaction to be finished when a forward stops; later it is resolved
+STOPPING_S: Final = 5.0  # for a transaction to be finished when a transfer stops; later it is resolved
 ANSWER_S: Final = 2.0  # for the store to take the last figures
 
 log = logging.getLogger("milepost.broker")
@@ -32,15 +32,15 @@ log = logging.getLogger("milepost.broker")
 
 @dataclass
 class _Running:
-    record: ForwardRecord
-    forwarder: Forwarder
+    record: TransferRecord
+    transfer: Transfer
     task: asyncio.Task[None]
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     told: tuple[int, str] = (0, "")  # messages and error that the store knows of
 
 
-class Forwarding:
-    """Runs the forwards of the store that are this broker's; `start` and `stop` are the shell's."""
+class TransferRunner:
+    """Runs the transfers of the store that are this broker's; `start` and `stop` are the shell's."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -54,8 +54,8 @@ class Forwarding:
 
     def start(self) -> Callable[[], None]:
         """Begin; what ends its timer."""
-        self._task = asyncio.create_task(self._run(), name="milepost forwarding")
-        self._broker.core.forwards_changed = self._changed.set
+        self._task = asyncio.create_task(self._run(), name="milepost transfers")
+        self._broker.core.transfers_changed = self._changed.set
         self._changed.set()
         return self._broker.clock.every(LOOK_S, self._look)
 
@@ -81,38 +81,38 @@ class Forwarding:
                     self._changed.clear()
                     if self._stopping:
                         break
-                    found = await self._ask(KeepForwards(int(LEASE_S * 1_000_000), self._reports()))
+                    found = await self._ask(KeepTransfers(int(LEASE_S * 1_000_000), self._reports()))
                     if isinstance(found, Closed):
                         break
                     if isinstance(found, StoreUnavailable):
                         pass  # the store says in the log that it is away; those that run go on
                     elif isinstance(found, MilepostError):
-                        log.warning("forwards cannot be looked after: %s", found)  # those that run go on
+                        log.warning("transfers cannot be looked after: %s", found)  # those that run go on
                     else:
                         await self._arrange(group, {each.number: each for each in found})
                 await self._end(list(self._running.values()))
             if self._running and self._broker.failure is None:
                 async with asyncio.timeout(ANSWER_S):
-                    await self._ask(KeepForwards(0, self._reports()))
+                    await self._ask(KeepTransfers(0, self._reports()))
         except TimeoutError:
             pass  # another broker waits until the lease has ended
-        except Exception:  # a fault of ours: nothing is forwarded, and everything else goes on
-            log.exception("forwarding has ended")
+        except Exception:  # a fault of ours: nothing is transferred, and everything else goes on
+            log.exception("transfers have ended")
         finally:
             if self._listener is not None:
                 await self._listener.close()
 
-    async def _arrange(self, group: asyncio.TaskGroup, wanted: dict[int, ForwardRecord]) -> None:
+    async def _arrange(self, group: asyncio.TaskGroup, wanted: dict[int, TransferRecord]) -> None:
         """Run what is wanted, and nothing else."""
         await self._end([each for number, each in self._running.items() if not _same(each.record, wanted.get(number))])
         for number, record in wanted.items():
             if number not in self._running:
                 source = await self._own_address()
-                forwarder = Forwarder(source, record.queue, record.address, record.target)
+                transfer = Transfer(source, record.queue, record.address, record.target)
                 stop = asyncio.Event()
-                task = group.create_task(forwarder.run(stop), name=f"milepost forward {record.queue}")
-                self._running[number] = _Running(record, forwarder, task, stop, (0, record.error))
-                log.info("queue %s is forwarded to %s/%s", record.queue, masked(record.address), record.target)
+                task = group.create_task(transfer.run(stop), name=f"milepost transfer {record.queue}")
+                self._running[number] = _Running(record, transfer, task, stop, (0, record.error))
+                log.info("queue %s is transferred to %s/%s", record.queue, masked(record.address), record.target)
 
     async def _end(self, running: list[_Running]) -> None:
         for each in running:
@@ -129,7 +129,7 @@ class Forwarding:
 
     async def _own_address(self) -> str:
         if self._listener is None:
-            address = Address("inproc", f"forwarding-{id(self):x}")
+            address = Address("inproc", f"transfers-{id(self):x}")
             self._listener = await listen(address, lambda: Peer(self._broker))
         return str(self._listener.address)
 
@@ -139,7 +139,7 @@ class Forwarding:
         """What the store does not know yet."""
         made: list[Report] = []
         for each in self._running.values():
-            progress = each.forwarder.progress
+            progress = each.transfer.progress
             now = progress.messages, progress.error
             if now != each.told:
                 made.append(Report(each.record.number, each.record.created_us, now[0] - each.told[0], now[1]))
@@ -159,5 +159,5 @@ class Forwarding:
         return await future
 
 
-def _same(running: ForwardRecord, wanted: ForwardRecord | None) -> bool:
+def _same(running: TransferRecord, wanted: TransferRecord | None) -> bool:
     return wanted is not None and running[:5] == wanted[:5]

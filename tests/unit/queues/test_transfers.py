@@ -1,4 +1,4 @@
-"""Forwards in the store: who runs them, and what is asked of a coordinator."""
+"""Transfers in the store: who runs them, and what is asked of a coordinator."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import pytest
 from milepost.errors import BlockIncomplete, InvalidValue, TransactionAborted, UnknownQueue
 from milepost.queues import operations as ops
 from milepost.queues import steps
-from milepost.queues.forwards import (
-    DeleteForward,
-    Forwards,
+from milepost.queues.transfers import (
+    DeleteTransfer,
     Held,
     Holding,
-    KeepForwards,
+    KeepTransfers,
     Report,
-    SetForward,
     Settle,
+    SetTransfer,
+    Transfers,
 )
 from tests.unit.queues.conftest import Queues
 
@@ -108,55 +108,55 @@ def test_holding_tells_whose_time_ends(queues: Queues) -> None:
     assert queues.do(Holding(4711)) == Held(0, [])
 
 
-# Forwards
+# Transfers
 
 
 def test_a_queue_goes_to_one_place(queues: Queues) -> None:
     queues.notes()
     for _ in range(2):
-        queues.do(SetForward("notes", THERE, "notes"))
-    with pytest.raises(InvalidValue, match="is forwarded to milepost://there:7450/notes"):
-        queues.do(SetForward("notes", THERE, "others"))
+        queues.do(SetTransfer("notes", THERE, "notes"))
+    with pytest.raises(InvalidValue, match="is transferred to milepost://there:7450/notes"):
+        queues.do(SetTransfer("notes", THERE, "others"))
     with pytest.raises(UnknownQueue):
-        queues.do(SetForward("quotes", THERE, "notes"))
+        queues.do(SetTransfer("quotes", THERE, "notes"))
     queues.restart()
-    (found,) = queues.do(Forwards())
+    (found,) = queues.do(Transfers())
     assert (found.queue, found.address, found.target, found.messages, found.error) == ("notes", THERE, "notes", 0, "")
-    queues.do(DeleteForward("notes"))
-    assert queues.do(Forwards()) == []
-    with pytest.raises(InvalidValue, match="not forwarded"):
-        queues.do(DeleteForward("notes"))
-    queues.do(SetForward("notes", THERE, "others"))
+    queues.do(DeleteTransfer("notes"))
+    assert queues.do(Transfers()) == []
+    with pytest.raises(InvalidValue, match="not transferred"):
+        queues.do(DeleteTransfer("notes"))
+    queues.do(SetTransfer("notes", THERE, "others"))
     queues.do(ops.DeleteQueue("notes"))
-    assert queues.do(Forwards()) == []
+    assert queues.do(Transfers()) == []
 
 
 def test_figures_are_told_to_everybody(queues: Queues) -> None:
     queues.notes()
-    queues.do(SetForward("notes", THERE, "notes"))
-    (kept,) = queues.do(KeepForwards(LEASE_US))
-    queues.do(KeepForwards(LEASE_US, (Report(kept.number, kept.created_us, 5, ""),)))
-    queues.do(KeepForwards(LEASE_US, (Report(kept.number, kept.created_us, 2, "no\0body there" * 100),)))
-    (found,) = queues.do(Forwards())
+    queues.do(SetTransfer("notes", THERE, "notes"))
+    (kept,) = queues.do(KeepTransfers(LEASE_US))
+    queues.do(KeepTransfers(LEASE_US, (Report(kept.number, kept.created_us, 5, ""),)))
+    queues.do(KeepTransfers(LEASE_US, (Report(kept.number, kept.created_us, 2, "no\0body there" * 100),)))
+    (found,) = queues.do(Transfers())
     assert found.messages == 7
     assert found.error.startswith("no body there")
     assert len(found.error) == 500
-    queues.do(DeleteForward("notes"))
-    queues.do(SetForward("notes", THERE, "notes"))
-    queues.do(KeepForwards(LEASE_US))
-    queues.do(KeepForwards(LEASE_US, (Report(kept.number, kept.created_us, 5, "late"),)))
-    (found,) = queues.do(Forwards())
-    assert (found.messages, found.error) == (0, ""), "of the forward before"
+    queues.do(DeleteTransfer("notes"))
+    queues.do(SetTransfer("notes", THERE, "notes"))
+    queues.do(KeepTransfers(LEASE_US))
+    queues.do(KeepTransfers(LEASE_US, (Report(kept.number, kept.created_us, 5, "late"),)))
+    (found,) = queues.do(Transfers())
+    assert (found.messages, found.error) == (0, ""), "of the transfer before"
 
 
-def test_one_broker_of_a_cell_runs_a_forward(shared: Queues) -> None:
+def test_one_broker_of_a_cell_runs_a_transfer(shared: Queues) -> None:
     queues = shared
     queues.notes()
-    queues.do(SetForward("notes", THERE, "notes"))
+    queues.do(SetTransfer("notes", THERE, "notes"))
     one, two = queues.store("one"), queues.store("two")
-    assert len(queues.do(KeepForwards(600 * LEASE_US), one)) == 1
-    assert queues.do(KeepForwards(600 * LEASE_US), two) == []
-    assert len(queues.do(KeepForwards(600 * LEASE_US), one)) == 1, "it keeps what it has"
-    assert queues.do(KeepForwards(0), one) == []
-    assert len(queues.do(KeepForwards(600 * LEASE_US), two)) == 1, "and leaves it when it stops"
-    assert queues.do(KeepForwards(LEASE_US), one) == []
+    assert len(queues.do(KeepTransfers(600 * LEASE_US), one)) == 1
+    assert queues.do(KeepTransfers(600 * LEASE_US), two) == []
+    assert len(queues.do(KeepTransfers(600 * LEASE_US), one)) == 1, "it keeps what it has"
+    assert queues.do(KeepTransfers(0), one) == []
+    assert len(queues.do(KeepTransfers(600 * LEASE_US), two)) == 1, "and leaves it when it stops"
+    assert queues.do(KeepTransfers(LEASE_US), one) == []

@@ -1,8 +1,8 @@
-"""Forwarding: messages leave a queue of one broker and come into a queue of another, all or nothing, each once.
+"""Transfers: messages leave a queue of one broker and come into a queue of another, all or nothing, each once.
 
 ::
 
-    forwarder                source broker: coordinator           target broker: participant
+    transfer                 source broker: coordinator           target broker: participant
     ─ dequeue n ────────────▶ taken, by transaction T
     ─ enqueue, prepare ─────────────────────────────────────────▶ gid = coordinator/T is in doubt, and on disk
     ─ commit, decision ─────▶ messages are gone and gid is
@@ -13,7 +13,7 @@
 
 What is in doubt and not in the log is undone: presumed abort. After any failure, and at the beginning, `resolve` asks
 the target for what is in doubt, and about each the source, by SETTLE: that undoes T if it is still under way, so that
-no forwarder, however slow, can commit it after the target was told to undo its half. Two forwarders of one queue are
+no transfer, however slow, can commit it after the target was told to undo its half. Two transfers of one queue are
 therefore a waste, and nothing worse; a name that only one client of the target can have, and the broker's lease, make
 them rare.
 """
@@ -45,15 +45,15 @@ BYTES: Final = 4 << 20  # in one transaction, about: they are in memory here, an
 WAIT_S: Final = 60.0  # for a message; then it looks for what came to be in doubt late
 ANSWER_S: Final = 10.0  # for an end of a transaction: then the connections are made anew, and it is resolved
 GIVE_BACK_S: Final = 2.0  # for messages to be given back, where a broker stops and may not answer any more
-FENCED_S: Final = 5.0  # that a forwarder which another has replaced waits, so that it is not replaced in turn at once
+FENCED_S: Final = 5.0  # that a transfer which another has replaced waits, so that it is not replaced in turn at once
 
 T = TypeVar("T")
-log = logging.getLogger("milepost.forward")
+log = logging.getLogger("milepost.transfer")
 
 
 @dataclass
 class Progress:
-    """How a forwarder is doing."""
+    """How a transfer is doing."""
 
     messages: int = 0  # that have gone over
     error: str = ""  # what is in the way; empty: nothing
@@ -68,13 +68,13 @@ class Part(NamedTuple):
 
 
 def coordinator_of(store: str, queue: str) -> str:
-    """Who decides: the forward of a queue of a store. Also the name of the forwarder among the target's clients.
+    """Who decides: the transfer of a queue of a store. Also the name of the transfer among the target's clients.
 
     So the writer on the target is the same over all connections, and an ordered queue there keeps the order.
     """
-    name = f"forward/{store}/{queue}"
+    name = f"transfer/{store}/{queue}"
     if len(name) > limits.NAME_CHARS:
-        name = f"forward/{store}/{hashlib.sha256(queue.encode()).hexdigest()}"
+        name = f"transfer/{store}/{hashlib.sha256(queue.encode()).hexdigest()}"
     return name
 
 
@@ -91,8 +91,8 @@ def parts(taken: Sequence[TakenBatch], ends: dict[int, datetime]) -> Iterator[Pa
             yield Part(batch, float(priorities[start]), times[start])
 
 
-class Forwarder:
-    """Forwards one queue. `run` is for ever, `once` until the queue is empty."""
+class Transfer:
+    """Transfers one queue. `run` is for ever, `once` until the queue is empty."""
 
     def __init__(self, source: str, queue: str, address: str, target: str) -> None:
         """`source` and `address` are brokers, `queue` and `target` their queues."""
@@ -115,7 +115,7 @@ class Forwarder:
                 self._failed(str(error), backoff)
                 pause = FENCED_S if isinstance(error, Fenced) else 0.0
             except Exception as error:  # a fault of ours: one queue suffers, and everybody else goes on
-                log.exception("forwarding queue %s failed", self._queue)
+                log.exception("transferring queue %s failed", self._queue)
                 self._failed(f"{type(error).__name__}: {error}", backoff)
                 pause = FENCED_S
             if self.progress.messages > before:
@@ -125,7 +125,7 @@ class Forwarder:
     def _failed(self, error: str, backoff: Backoff) -> None:
         if error != self.progress.error or not backoff.attempts:
             where = masked(self._address)
-            log.warning("queue %s is not forwarded to %s/%s: %s", self._queue, where, self._target, error)
+            log.warning("queue %s is not transferred to %s/%s: %s", self._queue, where, self._target, error)
         self.progress.error = error
 
     async def once(self) -> int:
@@ -204,7 +204,7 @@ class Carrier:
     async def begin(self) -> None:
         """Look at both queues, and declare the types that are missing at the target."""
         if self._source.broker_id == self._target.broker_id and self._queue == self._target_queue:
-            raise InvalidValue(f"queue {self._queue!r} cannot be forwarded to itself")
+            raise InvalidValue(f"queue {self._queue!r} cannot be transferred to itself")
         queue = await self._source.queue(self._queue)
         there = await self._target.queue(self._target_queue)
         ours, theirs = await self._source.types(), await self._target.types()
@@ -311,7 +311,7 @@ def number_of(gid: str) -> int:
     """The number of the transaction of the source in the name of one over two brokers."""
     number = gid.rpartition("/")[2]
     if not number.isdigit():
-        raise InvalidValue(f"transaction {gid!r} has the name of a forward, and was not made by one")
+        raise InvalidValue(f"transaction {gid!r} has the name of a transfer, and was not made by one")
     return int(number)
 
 

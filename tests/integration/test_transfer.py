@@ -11,17 +11,17 @@ import typer
 from typer.testing import CliRunner
 
 from milepost import AsyncClient, testing
-from milepost.cli import forward as commands
+from milepost.cli import transfer as commands
 from milepost.client import backoff
 from milepost.errors import MilepostError
-from milepost.queues import forward
-from milepost.queues.forward import Forwarder
+from milepost.queues import transfer
+from milepost.queues.transfer import Transfer
 from milepost.wire import Kind
 from tests.integration.proxy import HEADER, Proxy
 from tests.integration.test_failures import PATIENCE, Broker, run
 
 NOTE = "note: [n: long]"
-# The frames of one round, on the connection to each broker, as they come when a forwarder waits for messages. A step is
+# The frames of one round, on the connection to each broker, as they come when a transfer waits for messages. A step is
 # one of them: a node is killed when it has not been passed on yet.
 SOURCE_STEPS = [
     ("down", Kind.TAKEN),  # the messages
@@ -41,7 +41,7 @@ TARGET_STEPS = [
     ("up", Kind.DECIDE),
     ("down", Kind.REPLY),
 ]
-# The frames by which a forwarder that was started anew, or has lost its target, finds out what is in doubt there.
+# The frames by which a transfer that was started anew, or has lost its target, finds out what is in doubt there.
 RESOLVING = [("up", Kind.IN_DOUBT), ("down", Kind.REPLY), ("up", Kind.DECIDE), ("down", Kind.REPLY)]
 
 
@@ -91,7 +91,7 @@ class Nodes:
         self.source = Broker(folder / "source", stores[0] or folder / "source" / "log.db", "source")
         self.target = Broker(folder / "target", stores[1] or folder / "target" / "log.db", "target")
         self.source.settings += (
-            "queue_lease_s = 1.0\n"  # of a forwarder that has lost its source before it knew what it took
+            "queue_lease_s = 1.0\n"  # of a transfer that has lost its source before it knew what it took
         )
         self._levels = level, target_level
         self._stack = contextlib.AsyncExitStack()
@@ -142,21 +142,21 @@ class Nodes:
             figures = (await client.queue("notes")).figures
             assert not any(figures.values()), figures
 
-    async def forwarded(self, count):
+    async def transferred(self, count):
         """Wait until the source's broker has told that so many messages went over."""
         async with asyncio.timeout(PATIENCE):
-            while (await self.writer.forwards())[0].messages < count:
+            while (await self.writer.transfers())[0].messages < count:
                 pass
 
 
 @contextlib.asynccontextmanager
-async def forwarding(nodes):
-    """A forwarder in this process, over both traps."""
+async def transferring(nodes):
+    """A transfer in this process, over both traps."""
     stop = asyncio.Event()
-    forwarder = Forwarder(nodes.to_source.address, "notes", nodes.to_target.address, "notes")
-    task = asyncio.create_task(forwarder.run(stop))
+    transfer = Transfer(nodes.to_source.address, "notes", nodes.to_target.address, "notes")
+    task = asyncio.create_task(transfer.run(stop))
     try:
-        yield forwarder
+        yield transfer
     finally:
         stop.set()
         await task
@@ -194,8 +194,8 @@ def test_a_connection_breaks_at_each_step():
                 await client.declare_type(NOTE)
                 await client.declare_queue("notes", ["note"])
             stop = asyncio.Event()
-            forwarder = Forwarder(traps[0].address, "notes", traps[1].address, "notes")
-            task = asyncio.create_task(forwarder.run(stop))
+            transfer = Transfer(traps[0].address, "notes", traps[1].address, "notes")
+            task = asyncio.create_task(transfer.run(stop))
             found, sent = [], 0
             for trap, steps in zip(traps, (SOURCE_STEPS, TARGET_STEPS), strict=True):
                 for step in range(len(steps)):
@@ -211,7 +211,7 @@ def test_a_connection_breaks_at_each_step():
                             found += [each.n for each in some]
             stop.set()
             await task
-            assert await Forwarder(str(brokers[0].address), "notes", str(brokers[1].address), "notes").once() == 0
+            assert await Transfer(str(brokers[0].address), "notes", str(brokers[1].address), "notes").once() == 0
             assert found == list(range(sent))
             assert (await reader.in_doubt(), await writer.decisions()) == ([], [])
             assert not any((await reader.queue("notes")).figures.values())
@@ -219,21 +219,21 @@ def test_a_connection_breaks_at_each_step():
     run(body())
 
 
-# Each node dies at each step. The forwarder is a third process here, and lives.
+# Each node dies at each step. The transfer is a third process here, and lives.
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["source", "target"])
 def test_a_node_dies_at_each_step(tmp_path, victim):
     async def body():
-        async with Nodes(tmp_path) as nodes, forwarding(nodes) as forwarder:
+        async with Nodes(tmp_path) as nodes, transferring(nodes) as transfer:
             await nodes.write(2)
             await nodes.read()
             for at in range(len(TARGET_STEPS)):
                 await struck(nodes, nodes.to_target, TARGET_STEPS, at, getattr(nodes, victim))
             for at in (0, 4, 5, 6, 7):  # at the others nothing of the protocol happens
                 await struck(nodes, nodes.to_source, SOURCE_STEPS, at, getattr(nodes, victim))
-            assert forwarder.progress.messages > 0
+            assert transfer.progress.messages > 0
 
     run(body())
 
@@ -250,11 +250,11 @@ def blocks_of(found):
 @pytest.mark.parametrize("victim", ["source", "target"])
 def test_blocks_arrive_whole_and_in_order_whoever_dies(tmp_path, victim, monkeypatch):
     """Two messages at a time would be taken, and so every block of three is begun before it is whole."""
-    monkeypatch.setattr(forward, "MESSAGES", 2)
+    monkeypatch.setattr(transfer, "MESSAGES", 2)
     steps = [*SOURCE_STEPS[:4], ("down", Kind.TAKEN), *SOURCE_STEPS[1:]]
 
     async def body():
-        async with Nodes(tmp_path, "ordered blockwise", "ordered blockwise") as nodes, forwarding(nodes):
+        async with Nodes(tmp_path, "ordered blockwise", "ordered blockwise") as nodes, transferring(nodes):
             for at in (4, 8, 9):
                 found = await struck(nodes, nodes.to_source, steps, at, getattr(nodes, victim), (3, 1, 3))
                 assert [each.n for each in found] == list(range(7)), "the writer's order"
@@ -265,18 +265,18 @@ def test_blocks_arrive_whole_and_in_order_whoever_dies(tmp_path, victim, monkeyp
     run(body())
 
 
-# The source's broker forwards by itself: with it dies the forwarder, and what it knew.
+# The source's broker transfers by itself: with it dies the transfer, and what it knew.
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgresql"))])
-def test_a_broker_that_forwards_dies_at_each_step(tmp_path, request, store):
+def test_a_broker_that_transfers_dies_at_each_step(tmp_path, request, store):
     server = None if store == "sqlite" else request.getfixturevalue("postgresql_server")
     stores = (None, None) if server is None else (server.database(), server.database())
 
     async def body():
         async with Nodes(tmp_path, stores=stores) as nodes:
-            await nodes.writer.forward("notes", nodes.to_target.address, "notes")
+            await nodes.writer.transfer("notes", nodes.to_target.address, "notes")
             await nodes.write(2)
             await nodes.read()
             for at in range(len(TARGET_STEPS)):
@@ -300,7 +300,7 @@ def test_what_dies_while_it_resolves_resolves_later(tmp_path, victim, decided):
 
     async def body():
         async with Nodes(tmp_path) as nodes:
-            await nodes.writer.forward("notes", nodes.to_target.address, "notes")
+            await nodes.writer.transfer("notes", nodes.to_target.address, "notes")
             await nodes.write(1)
             await nodes.read()
             for at in (1, 3):
@@ -328,7 +328,7 @@ def test_a_node_dies_while_it_saves(tmp_path, victim):
 
     async def body():
         async with Nodes(tmp_path) as nodes:
-            await nodes.writer.forward("notes", nodes.to_target.address, "notes")
+            await nodes.writer.transfer("notes", nodes.to_target.address, "notes")
             await nodes.write(1)
             await nodes.read()
             broker = getattr(nodes, victim)
@@ -356,7 +356,7 @@ def test_a_node_dies_while_it_saves(tmp_path, victim):
 
 
 @pytest.mark.slow
-def test_the_command_line_forwards_tells_and_resolves(tmp_path):
+def test_the_command_line_transfers_tells_and_resolves(tmp_path):
     app = typer.Typer()
     commands.register(app)
 
@@ -372,21 +372,21 @@ def test_the_command_line_forwards_tells_and_resolves(tmp_path):
         async with Nodes(tmp_path) as nodes:
             there = f"{nodes.target.address}/notes"
             await nodes.write(2)
-            assert "2 messages of notes went" in await milepost(nodes.source, "forward", "notes", there, "--once")
+            assert "2 messages of notes went" in await milepost(nodes.source, "transfer", "notes", there, "--once")
             await nodes.read()
-            assert "No queue" in await milepost(nodes.source, "forward", "--status")
-            assert "is forwarded" in await milepost(nodes.source, "forward", "notes", there)
+            assert "No queue" in await milepost(nodes.source, "transfer", "--status")
+            assert "is transferred" in await milepost(nodes.source, "transfer", "notes", there)
             await nodes.write(3)
             await nodes.read()
-            await nodes.forwarded(3)
-            said = json.loads(await milepost(nodes.source, "forward", "notes", "--status", "--json"))
+            await nodes.transferred(3)
+            said = json.loads(await milepost(nodes.source, "transfer", "notes", "--status", "--json"))
             assert (said["queue"], said["target"], said["messages"], said["in_doubt"]) == ("notes", "notes", 3, 0)
-            assert "3 forwarded, 0 in doubt" in await milepost(nodes.source, "forward", "--status")
-            assert "no longer" in await milepost(nodes.source, "forward", "notes", "--stop")
-            assert "not forwarded" in await milepost(nodes.source, "forward", "notes", "--stop")
-            assert "names no queue" in await milepost(nodes.source, "forward", "notes", nodes.target.address)
+            assert "3 transferred, 0 in doubt" in await milepost(nodes.source, "transfer", "--status")
+            assert "no longer" in await milepost(nodes.source, "transfer", "notes", "--stop")
+            assert "not transferred" in await milepost(nodes.source, "transfer", "notes", "--stop")
+            assert "names no queue" in await milepost(nodes.source, "transfer", "notes", nodes.target.address)
             for wrong in (["notes"], ["notes", there, "--stop"], ["notes", there, "--once", "--status"]):
-                assert "Usage" in await milepost(nodes.source, "forward", *wrong)
+                assert "Usage" in await milepost(nodes.source, "transfer", *wrong)
             for gid, how in (("g/1", "commit"), ("g/2", "abort")):
                 async with nodes.reader.transaction() as tx:
                     await tx.enqueue("notes", {"n": 1})
