@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from milepost import limits
+from milepost.address import masked
 from milepost.errors import InvalidValue
 from milepost.queues import ending
 from milepost.queues.catalogue import NEVER_US
@@ -17,7 +18,6 @@ from milepost.queues.operations import Look
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Work
 from milepost.storage.statement import Statement
-from milepost.transport.address import masked
 
 ADDRESS_CHARS: Final = 2_000  # of a target: some dozens of brokers of a cell
 ERROR_CHARS: Final = 500  # of what is in the way, as it is kept for people

@@ -10,11 +10,11 @@ from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from milepost import limits
+from milepost.address import masked, parse_broker
 from milepost.batch import Batch
 from milepost.batch.loose import Loose
 from milepost.errors import BrokerError, InvalidValue, MilepostError, TransactionAborted
 from milepost.queues import forwards, operations, steps
-from milepost.transport.address import masked, parse_broker
 from milepost.wire import (
     Browse,
     Decide,

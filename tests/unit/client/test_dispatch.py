@@ -18,8 +18,7 @@ def tags_of(rows):
 @given(st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=12))
 def test_each_row_goes_to_each_of_its_tags_once(rows):
     found = {
-        number: range(len(rows)) if mine is None else mine.tolist()
-        for number, mine in shares(tags_of(rows), len(rows))
+        number: range(len(rows)) if mine is None else mine.tolist() for number, mine in shares(tags_of(rows), len(rows))
     }
     expected = {}
     for row, tags in enumerate(rows):
