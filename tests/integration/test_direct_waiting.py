@@ -8,8 +8,8 @@ import pytest
 from milepost.direct.clock import Clock
 from milepost.direct.waiting import Waiting
 from milepost.errors import ConnectionLost, TransactionAborted
+from milepost.operations.steps import Got, Group
 from milepost.query import parse_schema
-from milepost.queues.steps import Got, Group
 from tests.integration.test_failures import PATIENCE, run
 
 NOTE = parse_schema("note: [text: string]")

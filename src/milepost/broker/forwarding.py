@@ -12,8 +12,8 @@ from milepost.address import masked
 from milepost.broker.core.effects import Effect, Write
 from milepost.broker.peer import Peer
 from milepost.errors import Closed, MilepostError, StoreUnavailable
+from milepost.operations.forwards import ForwardRecord, KeepForwards, Report
 from milepost.queues.forward import Forwarder
-from milepost.queues.forwards import ForwardRecord, KeepForwards, Report
 from milepost.transport import Address, Listener, listen
 
 if TYPE_CHECKING:

@@ -26,7 +26,9 @@ from milepost.errors import (
     TimedOut,
     TransactionAborted,
 )
-from milepost.queues import operations, steps
+from milepost.operations import Enrol, Look, steps
+from milepost.operations import queues as operations
+from milepost.operations.steps import Got, Group, Performed, Step
 from milepost.queues.requests import (
     ADMINISTRATION,
     answer_to,
@@ -36,8 +38,6 @@ from milepost.queues.requests import (
     require_right,
     undone_by,
 )
-from milepost.queues.steps import Got, Group, Performed, Step
-from milepost.storage.operations import Enrol
 from milepost.transport import Address
 from milepost.wire import Control, Dequeue, Enqueue, Finish, Hello, Welcome
 
@@ -145,7 +145,7 @@ class DirectConnection(Connection):
 
     async def _administer(self, said: Any) -> Any:
         operation = operation_of(said)
-        looks = isinstance(operation, operations.Look)
+        looks = isinstance(operation, Look)
         outcome = await (self._keeper.look(operation) if looks else self._keeper.do(operation))
         value, stirred = answer_to(said, outcome)
         self._keeper.waiting.stir(stirred.queues, stirred.counted)

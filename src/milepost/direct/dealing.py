@@ -9,8 +9,8 @@ from typing import Any
 from milepost.batch import Batch
 from milepost.batch.loose import Loose
 from milepost.errors import MilepostError
+from milepost.operations.steps import Enqueue as EnqueueStep
 from milepost.queues.requests import enqueue_of
-from milepost.queues.steps import Enqueue as EnqueueStep
 from milepost.wire import Dequeue, Enqueue
 
 

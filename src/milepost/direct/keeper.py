@@ -11,15 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
+import milepost.queues.execution  # noqa: F401  # registers how operations on queues are carried out
 from milepost.config import settings
 from milepost.direct.clock import Clock, Told
 from milepost.direct.waiting import Waiting
 from milepost.errors import MilepostError, StoreUnavailable
-from milepost.queues import operations
-from milepost.queues.operations import Perform, Renew, Undo
+from milepost.operations import Look, Operation
+from milepost.operations import queues as operations
+from milepost.operations.queues import Perform, Renew, Undo
 from milepost.storage import Store, open_store
 from milepost.storage.loop_writer import LoopWriter
-from milepost.storage.operations import Operation
 
 NAME: Final = "direct"  # of the logs of such clients: direct-1 and so on
 LOOKS: Final = 2  # threads for whoever only looks: a long look leaves the other to everybody else
@@ -90,7 +91,7 @@ class Keeper:
         self.give(operation, partial(_tell, future))
         return await future
 
-    async def look(self, operation: operations.Look) -> Any:
+    async def look(self, operation: Look) -> Any:
         """The outcome of something that changes nothing; raised when it is an error."""
         return await self._loop.run_in_executor(self._looks, self.store.inspect, operation, self.time_us())
 

@@ -10,8 +10,8 @@ from itertools import count
 from typing import Any, Final, Protocol
 
 from milepost.errors import MilepostError
+from milepost.operations.steps import Got
 from milepost.queues.line import NEVER, Line
-from milepost.queues.steps import Got
 
 LOOK_S: Final = 0.1  # how soon it is seen that another member of the cell has written, or that a message is due
 PROBE_S: Final = 1.0  # how often those who wait look again without a reason that is known: a caller's own database

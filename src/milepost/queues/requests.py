@@ -14,7 +14,8 @@ from milepost.address import masked, parse_broker
 from milepost.batch import Batch
 from milepost.batch.loose import Loose
 from milepost.errors import BrokerError, InvalidValue, MilepostError, TransactionAborted
-from milepost.queues import forwards, operations, steps
+from milepost.operations import forwards, steps
+from milepost.operations import queues as operations
 from milepost.wire import (
     Browse,
     Decide,

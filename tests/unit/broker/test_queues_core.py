@@ -9,10 +9,10 @@ import milepost
 from milepost.broker.core.effects import Deliver, Inspect, Say, Write
 from milepost.broker.core.queues.transaction import ANSWER_BYTES, ANSWERS_KEPT, Answer, Owner
 from milepost.errors import InDoubt, QueryTypeError, StoreFull, TransactionAborted, UnknownQueue
-from milepost.queues import operations
-from milepost.queues.catalogue import TypeRecord
+from milepost.operations import queues as operations
+from milepost.operations.records import TypeRecord
+from milepost.operations.steps import Abort, Commit, Dequeue, Done, Enqueue, Enqueued, Got, Group, Performed, Prepare
 from milepost.queues.line import MOST_TRIES, Line
-from milepost.queues.steps import Abort, Commit, Dequeue, Done, Enqueue, Enqueued, Got, Group, Performed, Prepare
 from milepost.wire import (
     Bye,
     Credit,

@@ -41,8 +41,8 @@ from milepost.errors import (
     TimedOut,
     UnknownTopic,
 )
+from milepost.operations import Entry
 from milepost.queues.requests import ADMINISTRATION
-from milepost.storage.operations import Entry
 from milepost.wire import (
     Ack,
     Bye,

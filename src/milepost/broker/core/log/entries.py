@@ -18,7 +18,7 @@ from milepost.broker.core.effects import Effect, Match
 from milepost.broker.core.log.subscription import Found, LogSubscription
 from milepost.broker.core.topics.topic import Topic, Unmatched
 from milepost.errors import MilepostError
-from milepost.storage.operations import Entry
+from milepost.operations import Entry
 
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core

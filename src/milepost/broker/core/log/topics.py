@@ -33,8 +33,7 @@ from milepost.errors import (
     NotDurable,
     UnknownTopic,
 )
-from milepost.schema import Schema
-from milepost.storage.operations import (
+from milepost.operations import (
     Append,
     AppendRows,
     ChangeTopic,
@@ -48,6 +47,7 @@ from milepost.storage.operations import (
     TopicRecord,
     Trim,
 )
+from milepost.schema import Schema
 from milepost.wire import Declare, Delete, Look, Reply
 from milepost.wire import Trim as TrimRequest
 from milepost.wire.control import failure

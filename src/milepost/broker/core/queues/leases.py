@@ -11,7 +11,7 @@ from milepost.broker.core.effects import Effect, Write
 from milepost.broker.core.queues.transaction import OpenTransaction, Owner
 from milepost.broker.core.sessions.connection import Connection
 from milepost.errors import MilepostError, StoreUnavailable, TransactionAborted
-from milepost.queues import operations
+from milepost.operations import queues as operations
 
 if TYPE_CHECKING:
     from milepost.broker.core.queues.transactions import QueueTransactions

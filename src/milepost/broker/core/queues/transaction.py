@@ -13,7 +13,7 @@ from milepost.wire import Dequeue, Enqueue, Finish
 
 if TYPE_CHECKING:
     from milepost.broker.core.log.acknowledgements import Settling
-    from milepost.queues.steps import Group
+    from milepost.operations.steps import Group
 
 # Of a client's transactions that are over: it asks again for those that were under way when its connection was lost.
 # What is forgotten, the store knows.

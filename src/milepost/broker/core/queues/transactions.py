@@ -39,10 +39,11 @@ from milepost.errors import (
     TransactionAborted,
     UnknownType,
 )
+from milepost.operations import queues as operations
+from milepost.operations import steps
+from milepost.operations.steps import Group, Performed, Step
 from milepost.query import decode
-from milepost.queues import operations, steps
 from milepost.queues.requests import decision_of, dequeue_of, enqueue_of, require_right, undone_by
-from milepost.queues.steps import Group, Performed, Step
 from milepost.schema import Schema
 from milepost.wire import Dequeue, Enqueue, Finish, Reply
 

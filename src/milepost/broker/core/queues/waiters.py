@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from milepost.broker.core.effects import Effect, Inspect
 from milepost.broker.core.queues.transaction import Request
 from milepost.errors import MilepostError
-from milepost.queues import operations, steps
+from milepost.operations import queues as operations
+from milepost.operations import steps
 from milepost.queues.line import NEVER, Line
 
 if TYPE_CHECKING:
