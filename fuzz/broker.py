@@ -24,7 +24,8 @@ with atheris.instrument_imports(include=["milepost"], enable_loader_override=Fal
     from milepost.broker.server import Broker
     from milepost.config import settings
     from milepost.errors import MilepostError
-    from milepost.storage import DropTopic, open_store
+    from milepost.operations import DropTopic
+    from milepost.storage import open_store
     from milepost.testing import FakeClock
     from milepost.wire import (
         Ack,

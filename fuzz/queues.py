@@ -27,7 +27,7 @@ with atheris.instrument_imports(include=["milepost"], enable_loader_override=Fal
     from milepost.broker.server import Broker
     from milepost.client.taken import TakenBatch
     from milepost.errors import LimitExceeded, MalformedBatch, MilepostError, ProtocolError
-    from milepost.queues import operations
+    from milepost.operations import queues as operations
     from milepost.testing import FakeClock
     from milepost.wire import (
         Browse,

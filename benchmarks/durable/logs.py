@@ -16,8 +16,9 @@ import numpy as np
 from benchmarks.durable import disk
 from benchmarks.load.payload import DISTINCT, SCHEMA, rows
 from milepost.batch import Batch, Ids
+from milepost.operations import Append, Enrol, MakeTopic, Part, Retention
 from milepost.query import parse_schema
-from milepost.storage import Append, Enrol, MakeTopic, Part, Retention, Store, open_store
+from milepost.storage import Store, open_store
 
 BATCH_ROWS = 10_000  # of a log that is written in batches: about a megabyte
 TOPIC = "log"

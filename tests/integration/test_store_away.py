@@ -15,9 +15,8 @@ import pytest
 from milepost import AsyncClient, Client, testing
 from milepost.errors import OutcomeUnknown, StoreUnavailable, TransactionAborted
 from milepost.gateway.zmq import Gateway
-from milepost.queues.operations import Perform
-from milepost.storage import Append, Move
-from milepost.storage.operations import AppendRows
+from milepost.operations import Append, AppendRows, Move
+from milepost.operations.queues import Perform
 from tests.integration.test_failures import EVENT, PATIENCE, Broker, run
 from tests.integration.test_queues import QUOTE, drain, fill, quote
 from tests.integration.test_staging import seen

@@ -18,7 +18,8 @@ from milepost.query import Predicate
 from milepost.storage.reading import SINGLE_BYTES
 
 if TYPE_CHECKING:
-    from milepost.storage import Store, Stored
+    from milepost.operations import Stored
+    from milepost.storage import Store
 
 READ_BYTES: Final = 4 << 20  # of the log, at a time
 ENOUGH_BYTES: Final = 2 << 20  # of rows that match: then they are handed out, and reading goes on later

@@ -11,13 +11,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import milepost.queues.execution  # noqa: F401  # registers how operations on queues are carried out
 from milepost.broker.core.effects import Ask, Effect, Inspect, Learn, Mend, ReadLog, Write
 from milepost.broker.core.memory import SOME_KEPT
 from milepost.broker.log_reader import LogReader
 from milepost.errors import BrokerError, MilepostError
-from milepost.queues.operations import Browse, Peek
+from milepost.operations import Entry, TopicRecord
+from milepost.operations.queues import Browse, Peek
 from milepost.storage import Store, Writer
-from milepost.storage.operations import Entry, TopicRecord
 
 if TYPE_CHECKING:
     from milepost.broker.core.sessions.connection import Connection

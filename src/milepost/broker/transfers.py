@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from milepost.address import masked
 from milepost.broker.core.effects import Effect, Write
 from milepost.broker.peer import Peer
 from milepost.errors import Closed, MilepostError, StoreUnavailable
+from milepost.operations.transfers import KeepTransfers, Report, TransferRecord
 from milepost.queues.transfer import Transfer
-from milepost.queues.transfers import KeepTransfers, Report, TransferRecord
 from milepost.transport import Address, Listener, listen
-from milepost.transport.address import masked
 
 if TYPE_CHECKING:
     from milepost.broker.server import Broker

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from milepost.queues.operations import Look
+from milepost.operations import Look
 from milepost.storage.database import Session
-from milepost.storage.operations import Place
+from milepost.storage.execution import WorkContext, execute
 from milepost.storage.statement import Statement
 
 _NOW: Final = Statement("SELECT {now}")
@@ -18,11 +18,13 @@ _NOW: Final = Statement("SELECT {now}")
 class DatabaseTime(Look):
     """What the database says: microseconds since 1970, and of this process's steady clock before and after it."""
 
-    def run(self, session: Session, place: Place) -> Any:
-        """See `DatabaseClock.set`."""
-        before = _steady_us()
-        (now,) = session.row(_NOW, time_us=place.time_us)
-        return before, now, _steady_us()
+
+@execute.register
+def _(operation: DatabaseTime, session: Session, context: WorkContext) -> tuple[int, int, int]:
+    """See `DatabaseClock.set`."""
+    before = _steady_us()
+    (now,) = session.row(_NOW, time_us=context.time_us)
+    return before, now, _steady_us()
 
 
 class DatabaseClock:

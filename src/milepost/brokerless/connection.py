@@ -15,12 +15,11 @@ from milepost.client.connection import Connection, Heard, Inbox, Owner, as_lost
 from milepost.client.taken import TakenBatch
 from milepost.client.window import Window
 from milepost.errors import ConfigError, ConnectionLost, MilepostError, TimedOut, TransactionAborted
-from milepost.queues import operations
+from milepost.operations import Enrol, Look
+from milepost.operations.steps import Got, Group
 from milepost.queues.machine import Effects
 from milepost.queues.open_transaction import HeldEnqueue, KeptReply
 from milepost.queues.requests import ADMINISTRATION, answer_to, operation_of, require_right
-from milepost.queues.steps import Got, Group
-from milepost.storage.operations import Enrol
 from milepost.transport import Address
 from milepost.wire import Control, Dequeue, Enqueue, Finish, Hello, Welcome
 
@@ -116,7 +115,7 @@ class BrokerlessConnection(Connection):
 
     async def _administer(self, said: Any) -> Any:
         operation = operation_of(said)
-        looks = isinstance(operation, operations.Look)
+        looks = isinstance(operation, Look)
         outcome = await (self._store.look(operation) if looks else self._store.do(operation))
         value, visible = answer_to(said, outcome)
         effects: Effects = []

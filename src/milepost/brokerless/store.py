@@ -10,16 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
+import milepost.queues.execution  # noqa: F401  # registers how operations on queues are carried out
 from milepost.brokerless.clock import DatabaseClock, DatabaseTime
 from milepost.brokerless.transactions import BrokerlessTransactions
 from milepost.config import settings
 from milepost.errors import Closed, MilepostError
-from milepost.queues import operations
+from milepost.operations import Look, Operation
+from milepost.operations import queues as operations
+from milepost.operations.queues import Perform, Renew, Undo
 from milepost.queues.machine import Effects, Then
-from milepost.queues.operations import Perform, Renew, Undo
 from milepost.storage import Store, open_store
 from milepost.storage.loop_writer import LoopWriter
-from milepost.storage.operations import Operation
 
 NAME: Final = "brokerless"  # of the logs of such clients: brokerless-1 and so on
 LOOKS: Final = 2  # threads for whoever only looks: a long look leaves the other to everybody else
@@ -80,7 +81,7 @@ class MemberStore:
     def run(self, effects: Effects) -> None:
         """Carry out what the machine wants done."""
         for operation, then in effects:
-            if isinstance(operation, operations.Look):
+            if isinstance(operation, Look):
                 looked = self._loop.run_in_executor(self._looks, self.store.inspect, operation, self.time_us())
                 looked.add_done_callback(partial(self._looked, then))
             elif not self._ending:  # later, leases end what is not undone
@@ -105,7 +106,7 @@ class MemberStore:
         self._writer.give(operation, partial(_tell, future))
         return await future
 
-    async def look(self, operation: operations.Look) -> Any:
+    async def look(self, operation: Look) -> Any:
         """The outcome of something that changes nothing; raised when it is an error."""
         return await self._loop.run_in_executor(self._looks, self.store.inspect, operation, self.time_us())
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from milepost import limits
 from milepost.errors import ConnectionLost, Fenced, MilepostError
-from milepost.queues import steps
+from milepost.operations import steps
 from milepost.queues.leases import Leases
 from milepost.queues.machine import Effects, TransactionMachine
 from milepost.queues.open_transaction import HeldEnqueue, KeptReply, OpenTransaction, QueueClient, TransactionRequest

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Final, Literal, overload
 
+from milepost.address import DATABASE
 from milepost.batch.collector import REFUSED
 from milepost.client.atomic import Atomic
 from milepost.client.connection import software
@@ -38,7 +39,6 @@ from milepost.errors import (
 )
 from milepost.schema import Schema
 from milepost.transport import Address, parse_address
-from milepost.transport.address import DATABASE
 from milepost.wire import Delete, Hello, Hold, List, Look, Status, Trim
 
 DEFAULT_ADDRESS: Final = "milepost://127.0.0.1:7450"

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from milepost.address import DATABASE
 from milepost.client.backoff import LONGEST_SECONDS, Backoff
 from milepost.client.connection import Connection, Heard, Inbox
 from milepost.client.topic import KnownTopic
 from milepost.client.window import Window
 from milepost.errors import Closed, ConnectionLost, HandshakeRefused, MilepostError, TimedOut
 from milepost.transport import Address
-from milepost.transport.address import DATABASE
 from milepost.wire import Control, Hello, Welcome
 
 _log = logging.getLogger("milepost.client")

@@ -2,8 +2,9 @@
 
 ::
 
-    operations     what the broker gives to the store's writer: transactions, administration, looks
-    steps          what a transaction consists of, and what comes of it
+    requests       what clients ask, as operations (`milepost.operations.queues`), and what they are answered
+    line           dequeues that wait for messages, in order
+    execution      how the store carries each operation out; whoever opens a store imports it
     transactions   how steps are carried out, ended and undone
     deciding       transactions over several stores: prepared, decided, remembered
     messages       headers and content in the tables: written, read, moved, removed
@@ -16,12 +17,11 @@
     engine         what is kept in memory for all of it
     outbox         enqueue in a database transaction of the caller's own
     transfer       messages that go on to a queue of another broker, under two-phase commit; `transfers` in the store
+
+`requests`, `machine` and what they import know no SQL: the broker's core uses them. So this page imports nothing.
 """
 
 from typing import Any
-
-from milepost.queues.catalogue import QueueRecord, TypeRecord
-from milepost.queues.states import LEVELS
 
 
 def enqueue(*arguments: Any, **options: Any) -> list[str]:
@@ -31,4 +31,4 @@ def enqueue(*arguments: Any, **options: Any) -> list[str]:
     return outbox.enqueue(*arguments, **options)
 
 
-__all__ = ["LEVELS", "QueueRecord", "TypeRecord", "enqueue"]
+__all__ = ["enqueue"]

@@ -6,32 +6,33 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from milepost.errors import InvalidValue, MilepostError, WrongType
+from milepost.operations.records import QueueRecord, TypeRecord
 from milepost.queues import catalogue, looking
-from milepost.queues.catalogue import Catalogue, Queue, QueueRecord, TypeRecord, Wanted
+from milepost.queues.catalogue import Catalogue, Queue, Wanted
 from milepost.queues.engine import engine_of
 from milepost.queues.messages import discard, transfer
 from milepost.queues.picking import Wish
 from milepost.storage.database import Session
-from milepost.storage.operations import Place, Spoiled
+from milepost.storage.execution import Spoiled, WorkContext
 
 MOST: Final = 10_000_000  # messages that are moved or removed at once, whatever number is given
 
 T = TypeVar("T")
 
 
-def declare_type(session: Session, place: Place, text: str) -> TypeRecord:
+def declare_type(session: Session, place: WorkContext, text: str) -> TypeRecord:
     """See `operations.DeclareType`."""
     known, number = _change(session, place, lambda known: catalogue.declare_type(session, known, text, place.time_us))
     kind = known.types[number]
     return TypeRecord(kind.number, kind.name, kind.text, kind.schema)
 
 
-def delete_type(session: Session, place: Place, name: str) -> None:
+def delete_type(session: Session, place: WorkContext, name: str) -> None:
     """See `operations.DeleteType`."""
     _change(session, place, lambda known: catalogue.delete_type(session, known, name))
 
 
-def declare_queue(session: Session, place: Place, wanted: Wanted) -> QueueRecord:
+def declare_queue(session: Session, place: WorkContext, wanted: Wanted) -> QueueRecord:
     """See `operations.DeclareQueue`."""
     known, number = _change(
         session, place, lambda known: catalogue.declare_queue(session, known, wanted, place.time_us)
@@ -39,12 +40,12 @@ def declare_queue(session: Session, place: Place, wanted: Wanted) -> QueueRecord
     return known.record(known.queues[number], {})
 
 
-def delete_queue(session: Session, place: Place, name: str) -> None:
+def delete_queue(session: Session, place: WorkContext, name: str) -> None:
     """See `operations.DeleteQueue`."""
     _change(session, place, lambda known: catalogue.delete_queue(session, known, name))
 
 
-def _change(session: Session, place: Place, work: Callable[[Catalogue], T]) -> tuple[Catalogue, T]:
+def _change(session: Session, place: WorkContext, work: Callable[[Catalogue], T]) -> tuple[Catalogue, T]:
     engine = engine_of(session, place)
     catalogue.lock(session)
     known = engine.known(session, None)
@@ -61,7 +62,13 @@ def _change(session: Session, place: Place, work: Callable[[Catalogue], T]) -> t
 
 
 def move(
-    session: Session, place: Place, source: str, target: str, kind: str | None, where: str | None, count: int | None
+    session: Session,
+    place: WorkContext,
+    source: str,
+    target: str,
+    kind: str | None,
+    where: str | None,
+    count: int | None,
 ) -> int:
     """See `operations.MoveMessages`."""
     known = engine_of(session, place).known(session, None)
@@ -78,7 +85,9 @@ def move(
     return len(mids)
 
 
-def purge(session: Session, place: Place, queue: str, kind: str | None, where: str | None, count: int | None) -> int:
+def purge(
+    session: Session, place: WorkContext, queue: str, kind: str | None, where: str | None, count: int | None
+) -> int:
     """See `operations.Purge`."""
     known = engine_of(session, place).known(session, None)
     origin = known.queue(queue)
@@ -89,7 +98,7 @@ def purge(session: Session, place: Place, queue: str, kind: str | None, where: s
 
 
 def _chosen(
-    session: Session, place: Place, known: Catalogue, queue: Queue, kind: str | None, where: str | None,
+    session: Session, place: WorkContext, known: Catalogue, queue: Queue, kind: str | None, where: str | None,
     count: int | None,
 ) -> list[looking.Head]:  # fmt: skip
     if count is not None and count < 1:

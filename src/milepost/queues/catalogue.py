@@ -19,6 +19,7 @@ from milepost.errors import (
     WrongType,
     did_you_mean,
 )
+from milepost.operations.records import QueueRecord
 from milepost.query import expression, parse_schema
 from milepost.query.sql import Tables
 from milepost.queues.states import ARRIVAL, BLOCKS, GROUPS, LEVELS
@@ -98,30 +99,6 @@ class Queue(NamedTuple):
     def blocks(self) -> bool:
         """Whether a reader must end at a boundary of a writer's transactions."""
         return self.level in BLOCKS
-
-
-class QueueRecord(NamedTuple):
-    """A queue, as its users know it."""
-
-    name: str
-    level: str
-    direction: str
-    priority: float
-    types: tuple[str, ...]
-    functions: dict[str, str]
-    dead_letter: str | None
-    max_deliveries: int
-    created_us: int
-    statistics: dict[str, int]
-
-
-class TypeRecord(NamedTuple):
-    """A type, as its users know it."""
-
-    number: int
-    name: str
-    text: str
-    schema: Schema
 
 
 class Catalogue:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from milepost.errors import NoTransaction
+from milepost.operations.steps import Done
 from milepost.queues.ending import END, OUTCOME_US, PREPARED, finish
 from milepost.queues.engine import engine_of
-from milepost.queues.steps import Done
 from milepost.storage.database import Session
-from milepost.storage.operations import Place
+from milepost.storage.execution import WorkContext
 from milepost.storage.statement import Statement
 
 _WRITER: Final = Statement("SELECT s FROM queue_transactions WHERE number = :number")
@@ -19,7 +19,7 @@ _DECISIONS: Final = Statement("SELECT gid, participant FROM queue_decisions ORDE
 _FORGET: Final = Statement("DELETE FROM queue_decisions WHERE gid = :gid")
 
 
-def decide(session: Session, place: Place, gid: str, commit: bool) -> Done:
+def decide(session: Session, place: WorkContext, gid: str, commit: bool) -> Done:
     """See `operations.Decide`."""
     engine = engine_of(session, place)
     row = session.row(PREPARED, gid=gid)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from milepost.operations.steps import Done
 from milepost.queues import rows, states
 from milepost.queues.catalogue import Catalogue, Queue
 from milepost.queues.engine import engine_of
 from milepost.queues.messages import discard, make_groups, transfer
-from milepost.queues.steps import Done
 from milepost.storage.database import Session
-from milepost.storage.operations import Place
+from milepost.storage.execution import WorkContext
 from milepost.storage.statement import Statement
 
 OUTCOME_US: Final = (
@@ -79,13 +79,13 @@ def bury(session: Session, known: Catalogue, queue: Queue, mids: list[int]) -> s
 # From outside
 
 
-def renew(session: Session, place: Place, numbers: tuple[int, ...], lease_us: int) -> list[int]:
+def renew(session: Session, place: WorkContext, numbers: tuple[int, ...], lease_us: int) -> list[int]:
     """See `operations.Renew`."""
     found = session.rows(_RENEW, numbers=session.numbers(numbers), lease_us=lease_us, time_us=place.time_us)
     return sorted(row[0] for row in found)
 
 
-def undo(session: Session, place: Place, number: int, *, counted: bool = True) -> Done:
+def undo(session: Session, place: WorkContext, number: int, *, counted: bool = True) -> Done:
     """See `operations.Undo`."""
     engine = engine_of(session, place)
     row = session.row(_STATE, number=number)

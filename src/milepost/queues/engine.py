@@ -9,7 +9,7 @@ from milepost.queues import catalogue
 from milepost.queues.catalogue import Catalogue, Queue
 from milepost.queues.numbers import Numbers
 from milepost.storage.database import Session
-from milepost.storage.operations import Place
+from milepost.storage.execution import WorkContext
 from milepost.storage.statement import Statement
 
 _HIGHEST: Final = Statement("SELECT coalesce(max(number), 0) FROM queue_transactions")
@@ -29,7 +29,7 @@ class Live(NamedTuple):
 class Engine:
     """One for each store that is open; used by the thread that writes."""
 
-    def __init__(self, session: Session, place: Place) -> None:
+    def __init__(self, session: Session, place: WorkContext) -> None:
         self.catalogue = catalogue.load(session)
         highest = session.row(_HIGHEST)[0]
         for queue in self.catalogue.queues.values():
@@ -44,7 +44,7 @@ class Engine:
         self.live: Final[dict[int, Live]] = {}
         self.unlearned: Final[set[int]] = set()  # those that went on in a group that is not committed yet
         self._doubted: Final[set[Hashable]] = set()
-        self._group: Callable[[Callable[[], None]], None] | None = None  # what is being written, by its `Place.later`
+        self._group: Callable[[Callable[[], None]], None] | None = None  # what is being written, by `WorkContext.later`
         self._careful = False  # this group is written again: now it asks for everything
 
     def learn(self, number: int, live: Live | None) -> None:
@@ -69,7 +69,7 @@ class Engine:
             self._doubted.clear()  # those are asked once more than they need to be
         self._doubted.add(what)
 
-    def enter(self, session: Session, place: Place) -> None:
+    def enter(self, session: Session, place: WorkContext) -> None:
         """A piece of work begins. What the one before it assumed or changed in vain, in another group, is forgotten.
 
         Clients that were cut off repeat themselves together, and a queue that another broker has dropped is missed by
@@ -105,7 +105,7 @@ class Engine:
         self._turn = chosen[-1] if chosen else 0
         return [self.catalogue.queues[number] for number in chosen]
 
-    def change(self, place: Place) -> None:
+    def change(self, place: WorkContext) -> None:
         """Say that this transaction changes the catalogue: until it is committed, the version tells nothing."""
         self._changed = True
         place.later(self._settled)
@@ -114,7 +114,7 @@ class Engine:
         self._changed = False
 
 
-def engine_of(session: Session, place: Place) -> Engine:
+def engine_of(session: Session, place: WorkContext) -> Engine:
     """The engine of the store."""
     found = place.memory.get(_NAME)
     if found is None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import MilepostError, StoreUnavailable, TransactionAborted
-from milepost.queues import operations
+from milepost.operations import queues as operations
 from milepost.queues.open_transaction import OpenTransaction, QueueClient
 
 if TYPE_CHECKING:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import time
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from milepost.batch import Batch
 from milepost.errors import QueryTooCostly
+from milepost.operations import Lags
+from milepost.operations.records import Counted, QueueRecord, TypeRecord
+from milepost.operations.steps import Got, Group
 from milepost.queues import messages, picking
-from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, QueueRecord, TypeRecord
+from milepost.queues.catalogue import NEVER_US, Catalogue, Queue
 from milepost.queues.engine import engine_of
 from milepost.queues.numbers import enqueued_us
 from milepost.queues.picking import Head, Wish
-from milepost.queues.steps import Got, Group
 from milepost.queues.taking import nothing
 from milepost.storage import reading
 from milepost.storage.database import Session
-from milepost.storage.operations import Lags, Place
+from milepost.storage.execution import WorkContext
 from milepost.storage.statement import Statement
 
 __all__ = ["Head", "browse", "committed", "peek", "queues", "types"]
@@ -30,7 +32,13 @@ _NOBODY: Final = -1  # a transaction that is none: peeking sees what everybody d
 
 
 def peek(
-    session: Session, place: Place, queue: str, wish: Wish, count: int, most_bytes: int | None = None, owner: int = 0
+    session: Session,
+    place: WorkContext,
+    queue: str,
+    wish: Wish,
+    count: int,
+    most_bytes: int | None = None,
+    owner: int = 0,
 ) -> Got:
     """See `operations.Peek`."""
     picking.require_count(count)
@@ -42,7 +50,7 @@ def peek(
 
 
 def browse(
-    session: Session, place: Place, queue: str, kind: str | None, where: str | None, after: int, count: int,
+    session: Session, place: WorkContext, queue: str, kind: str | None, where: str | None, after: int, count: int,
     most_bytes: int | None = None,
 ) -> Got:  # fmt: skip
     """See `operations.Browse`."""
@@ -94,25 +102,14 @@ def committed(
     return [Head(*row) for row in ask(finding.statement, **values)]
 
 
-def queues(session: Session, place: Place, name: str | None, counted: bool) -> list[QueueRecord]:
+def queues(session: Session, place: WorkContext, name: str | None, counted: bool) -> list[QueueRecord]:
     """See `operations.Queues`."""
     known = engine_of(session, place).known(session, None)
     wanted = list(known.queues.values()) if name is None else [known.queue(name)]
     return [known.record(each, statistics(session, each, place.time_us) if counted else {}) for each in wanted]
 
 
-class Counted(NamedTuple):
-    """What waits, as far as there was time to count it."""
-
-    queues: dict[str, dict[str, int]] = {}  # noqa: RUF012 - by name: the `statistics` of those that were counted
-    dead: dict[str, str | None] = {}  # noqa: RUF012 - all queues, each with the one for its dead messages
-    after: int = 0  # where the next count goes on
-    lags: Lags | None = None  # None: there was no time for them
-    time_us: int = 0  # when it was counted; 0: never
-    took_s: float = 0.0
-
-
-def count(session: Session, place: Place, after: int, listed: int) -> Counted:
+def count(session: Session, place: WorkContext, after: int, listed: int) -> Counted:
     """See `operations.Count`. Queues have their turns: one that is too long for the time left is the next one's first.
 
     One that is too long even then is passed over. Lags have a turn as well, as number 0, which no queue has.
@@ -170,7 +167,7 @@ def statistics(session: Session, queue: Queue, now: int, most: int | None = None
     }
 
 
-def types(session: Session, place: Place) -> list[TypeRecord]:
+def types(session: Session, place: WorkContext) -> list[TypeRecord]:
     """See `operations.Types`."""
     known = engine_of(session, place).known(session, None)
     return [TypeRecord(each.number, each.name, each.text, each.schema) for each in known.types.values()]

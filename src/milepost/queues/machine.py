@@ -28,11 +28,12 @@ from milepost.errors import (
     StoreError,
     TransactionAborted,
 )
-from milepost.queues import operations, steps
+from milepost.operations import queues as operations
+from milepost.operations import steps
+from milepost.operations.steps import Group, Performed, Step
 from milepost.queues.leases import Leases
 from milepost.queues.open_transaction import KeptReply, OpenTransaction, QueueClient, TransactionRequest
 from milepost.queues.requests import decision_of, dequeue_of, enqueue_of, undone_by
-from milepost.queues.steps import Group, Performed, Step
 from milepost.queues.waiters import Waiters
 from milepost.wire import Dequeue, Enqueue, Finish
 

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from milepost.batch import Batch
+from milepost.operations.steps import Got, Group
 from milepost.query import expression, sql, typed
 from milepost.query.kinds import DOUBLE
 from milepost.query.sql import Tables
@@ -16,7 +17,6 @@ from milepost.query.sql.value import Dialect
 from milepost.queues import catalogue, picking, rows, states
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
 from milepost.queues.picking import Head
-from milepost.queues.steps import Got, Group
 from milepost.schema import Schema
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement

@@ -13,7 +13,7 @@ from milepost.errors import MilepostError
 from milepost.wire import Dequeue, Enqueue, Finish
 
 if TYPE_CHECKING:
-    from milepost.queues.steps import Group
+    from milepost.operations.steps import Group
 
 
 @dataclass(slots=True, eq=False)

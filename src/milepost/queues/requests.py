@@ -10,11 +10,12 @@ from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from milepost import limits
+from milepost.address import masked, parse_broker
 from milepost.batch import Batch
 from milepost.batch.plain_rows import PlainRows
 from milepost.errors import BrokerError, InvalidValue, MilepostError, TransactionAborted
-from milepost.queues import operations, steps, transfers
-from milepost.transport.address import masked, parse_broker
+from milepost.operations import queues as operations
+from milepost.operations import steps, transfers
 from milepost.wire import (
     Browse,
     Decide,

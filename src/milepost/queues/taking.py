@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from milepost.operations.steps import Got, Performed
 from milepost.queues.catalogue import Catalogue, Queue
 from milepost.queues.engine import Engine, Live
 from milepost.queues.messages import got_owned, owned_texts
-from milepost.queues.steps import Got, Performed
 from milepost.storage import faults
 from milepost.storage.database import Session
-from milepost.storage.operations import Promise
+from milepost.storage.execution import Promise
 from milepost.storage.statement import Statement
 from milepost.storage.transaction import Stale
 

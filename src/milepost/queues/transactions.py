@@ -21,6 +21,19 @@ from milepost.errors import (
     TransactionAborted,
     WrongType,
 )
+from milepost.operations.steps import (
+    Abort,
+    Commit,
+    Dequeue,
+    Done,
+    Enqueue,
+    Enqueued,
+    Got,
+    Performed,
+    Prepare,
+    Step,
+    Transaction,
+)
 from milepost.queues import catalogue, picking, rows, states
 from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
 from milepost.queues.ending import END, OUTCOME_US, PREPARED, finish, undo
@@ -36,22 +49,9 @@ from milepost.queues.messages import (
 )
 from milepost.queues.numbers import later, mid
 from milepost.queues.picking import Head, Wish
-from milepost.queues.steps import (
-    Abort,
-    Commit,
-    Dequeue,
-    Done,
-    Enqueue,
-    Enqueued,
-    Got,
-    Performed,
-    Prepare,
-    Step,
-    Transaction,
-)
 from milepost.queues.taking import Taking, nothing
 from milepost.storage.database import Session
-from milepost.storage.operations import Place, Promise, Spoiled
+from milepost.storage.execution import Promise, Spoiled, WorkContext
 from milepost.storage.statement import Statement
 from milepost.storage.transaction import Stale
 
@@ -103,7 +103,7 @@ _NEW: Final = Live(0, frozenset(), {})
 
 
 def perform(
-    session: Session, place: Place, transaction: Transaction, steps: tuple[Step, ...]
+    session: Session, place: WorkContext, transaction: Transaction, steps: tuple[Step, ...]
 ) -> Performed | Promise | MilepostError:
     """Carry out steps of a transaction; see `operations.Perform`. An error that is returned has changed something."""
     performance = _Performance(session, place, transaction)
@@ -117,7 +117,7 @@ def perform(
 
 
 class _Performance:
-    def __init__(self, session: Session, place: Place, transaction: Transaction) -> None:
+    def __init__(self, session: Session, place: WorkContext, transaction: Transaction) -> None:
         self._session = session
         self._place = place
         self._transaction = transaction

@@ -32,12 +32,12 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 
 from milepost import limits
+from milepost.address import masked, parse_broker
 from milepost.batch import Batch
 from milepost.client import AsyncClient, Transaction
 from milepost.client.backoff import Backoff
 from milepost.client.taken import TakenBatch
 from milepost.errors import Fenced, InvalidValue, MilepostError, StateLost, TimedOut
-from milepost.transport.address import masked, parse_broker
 
 MESSAGES: Final = 1_000  # in one transaction: two syncs and four round trips are then little for each
 FIRST: Final = 100  # in the first one: how large messages are is seen by it

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from milepost.operations.steps import Done
 from milepost.queues import ending, picking
 from milepost.queues.catalogue import NEVER_US, Queue
 from milepost.queues.engine import engine_of
-from milepost.queues.steps import Done
 from milepost.storage.database import Session
-from milepost.storage.operations import Place
+from milepost.storage.execution import WorkContext
 from milepost.storage.statement import Statement
 
 SWEPT: Final = 1_000  # rows in one sweep: it stands between the writes of others
@@ -33,7 +33,7 @@ _GROUPS: Final = Statement("""
     SELECT count(*) FROM (SELECT 1 FROM queue_groups WHERE queue = :queue LIMIT :most) AS counted""")
 
 
-def recover(session: Session, place: Place) -> Done:
+def recover(session: Session, place: WorkContext) -> Done:
     """Undo what transactions of this process had done when it ended: without a broker, that was the reader itself."""
     touched: set[str] = set()
     for (number,) in session.rows(_LEFT, log=place.log):
@@ -42,7 +42,7 @@ def recover(session: Session, place: Place) -> Done:
     return Done(touched=tuple(sorted(touched)))
 
 
-def sweep(session: Session, place: Place) -> Done:
+def sweep(session: Session, place: WorkContext) -> Done:
     """Undo transactions of clients and brokers that are gone, let messages go whose time is over, forget outcomes."""
     touched: set[str] = set()
     lapsed = session.rows(_LAPSED, most=SWEPT, time_us=place.time_us)
@@ -62,7 +62,7 @@ def sweep(session: Session, place: Place) -> Done:
     return Done(touched=tuple(sorted(touched)), more=more)
 
 
-def _undo(session: Session, place: Place, number: int) -> tuple[str, ...]:
+def _undo(session: Session, place: WorkContext, number: int) -> tuple[str, ...]:
     """Undo a transaction whose client, or broker, is gone. That counts as an abort: a message may have ended them.
 
     What is on its way to another broker was given to no application, and counts nothing.
@@ -70,7 +70,7 @@ def _undo(session: Session, place: Place, number: int) -> tuple[str, ...]:
     return ending.undo(session, place, number, counted=session.row(_TRANSFERRED, number=number) is None).touched
 
 
-def _expired(session: Session, queue: Queue, place: Place) -> list[int]:
+def _expired(session: Session, queue: Queue, place: WorkContext) -> list[int]:
     """Messages that nobody may take any more. Of a block that somebody reads, the end is his to wait for."""
     held = (
         f"AND NOT EXISTS (SELECT 1 FROM queue_groups g WHERE g.queue = :queue AND g.member = q.{queue.group} "

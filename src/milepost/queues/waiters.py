@@ -10,7 +10,8 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import MilepostError
-from milepost.queues import operations, steps
+from milepost.operations import queues as operations
+from milepost.operations import steps
 from milepost.queues.open_transaction import TransactionRequest
 from milepost.queues.waiting_line import NEVER, WaitingLine
 

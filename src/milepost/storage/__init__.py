@@ -1,98 +1,15 @@
 """Durable state, in SQL: the log, cursors, publishers and topics; SQLite and PostgreSQL.
 
-`open_store` gives a `Store`; `operations` are what it writes; `Writer` is the thread that does. Beneath: `transaction`
-(one attempt at a group), `memory` (what is known between them), `joining` (rows to entries), `holds` (cursors that
-nobody is served from), `staging` (rows that are not seen yet), `reading`, `upkeep` and `compaction`; `database` with
-its two kinds and their `session`s (`piped` and `pipeline`: PostgreSQL in few round trips), `statements`, `faults` (what
-a driver's errors mean) and `migrations`.
+`open_store` gives a `Store`; `milepost.operations` are what it writes; `Writer` is the thread that does. Beneath:
+`transaction` (one attempt at a group), `execution` (operations of other parts than the log: how each is carried out),
+`memory` (what is known between attempts), `joining` (rows to entries), `holds` (cursors that nobody is served from),
+`staging` (rows that are not seen yet), `reading`, `upkeep` and `compaction`; `database` with its two kinds and their
+`session`s (`piped` and `pipeline`: PostgreSQL in few round trips), `statements`, `faults` (what a driver's errors mean)
+and `migrations`.
 """
 
-from milepost.storage.operations import (
-    Append,
-    Appended,
-    AppendedRows,
-    AppendRows,
-    Attach,
-    Attached,
-    ChangeTopic,
-    Committed,
-    Cursor,
-    DropTopic,
-    Enrol,
-    Enrolled,
-    Entry,
-    Epoch,
-    Extent,
-    Hold,
-    Made,
-    MakeTopic,
-    Move,
-    Operation,
-    Part,
-    Place,
-    Position,
-    Publish,
-    Published,
-    Release,
-    Remove,
-    Retention,
-    Spoiled,
-    Stage,
-    Staged,
-    Start,
-    Stored,
-    SubscriptionRecord,
-    TopicRecord,
-    Trim,
-    Unstage,
-    Work,
-)
 from milepost.storage.store import Store, open_store
 from milepost.storage.url import default_url, url_of
 from milepost.storage.writer import Writer
 
-__all__ = [
-    "open_store",
-    "Store",
-    "Writer",
-    "default_url",
-    "url_of",
-    "Operation",
-    "Committed",
-    "Entry",
-    "Part",
-    "Enrol",
-    "Enrolled",
-    "Append",
-    "Appended",
-    "AppendRows",
-    "AppendedRows",
-    "MakeTopic",
-    "Made",
-    "ChangeTopic",
-    "DropTopic",
-    "Trim",
-    "Retention",
-    "Attach",
-    "Attached",
-    "Cursor",
-    "Move",
-    "Release",
-    "Remove",
-    "Hold",
-    "Stage",
-    "Staged",
-    "Publish",
-    "Published",
-    "Unstage",
-    "Epoch",
-    "Work",
-    "Place",
-    "Spoiled",
-    "Extent",
-    "Position",
-    "Start",
-    "Stored",
-    "SubscriptionRecord",
-    "TopicRecord",
-]
+__all__ = ["open_store", "Store", "Writer", "default_url", "url_of"]

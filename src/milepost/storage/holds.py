@@ -10,9 +10,9 @@ import json
 from typing import Any
 
 from milepost.errors import BrokerError, SubscriptionExists, TopicMismatch, UnknownTopic
+from milepost.operations import Hold, Position
 from milepost.storage import reading, statements
 from milepost.storage.database import Session
-from milepost.storage.operations import Hold, Position
 
 
 def is_hold(options: dict[str, Any]) -> bool:

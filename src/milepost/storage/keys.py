@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from milepost.operations import Append
 from milepost.storage import statements
 from milepost.storage.database import Session
-from milepost.storage.operations import Append
 
 
 class Key(NamedTuple):

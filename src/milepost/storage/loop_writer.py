@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
 from milepost.errors import Closed
+from milepost.operations import Entry, Operation, Work
 from milepost.storage import waiting
-from milepost.storage.operations import Entry, Operation, Work
 from milepost.storage.store import Store
 from milepost.storage.upkeep import Step
 from milepost.storage.writer import MAINTAIN_S, Done, Pace, Writer, _Given

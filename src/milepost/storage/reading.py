@@ -14,9 +14,7 @@ from milepost import limits
 from milepost.batch.checksum import crc32
 from milepost.batch.header import HEADER
 from milepost.errors import CorruptLog, UnknownTopic
-from milepost.storage import statements
-from milepost.storage.database import Session
-from milepost.storage.operations import (
+from milepost.operations import (
     Cursor,
     Extent,
     Lag,
@@ -28,6 +26,8 @@ from milepost.storage.operations import (
     SubscriptionRecord,
     TopicRecord,
 )
+from milepost.storage import statements
+from milepost.storage.database import Session
 
 READ_ENTRIES: Final = 512  # of one read: small ones, before they are compacted, must not make a read long
 SINGLE_ENTRIES: Final = 4_096  # the same for entries of one row each, which are read as one,

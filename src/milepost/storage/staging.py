@@ -13,12 +13,12 @@ from milepost import limits
 from milepost.batch import Batch
 from milepost.batch.header import fingerprint_of
 from milepost.errors import CorruptLog, LimitExceeded, StagingLost
+from milepost.operations import Publish, Stage, Staged, Unstage
 from milepost.query import parse_schema
 from milepost.schema import Schema
 from milepost.storage import reading, statements
 from milepost.storage.database import Session
 from milepost.storage.joining import Piece
-from milepost.storage.operations import Publish, Stage, Staged, Unstage
 
 READ_BYTES: Final = 16 << 20  # of pieces, in one statement
 PIECE_LEAST: Final = 4_096  # bytes that a piece counts for at least: however small, it is a row to look at

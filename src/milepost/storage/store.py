@@ -19,26 +19,23 @@ from milepost.errors import (
     StoreUnavailable,
 )
 from milepost.extras import extra
-from milepost.storage import faults, migrations, reading, statements, waiting
-from milepost.storage.database import ATTEMPTS, Database, Session
-from milepost.storage.faults import DRIVER_ERRORS, Kind
-from milepost.storage.memory import Holder, Memory
-from milepost.storage.operations import (
-    Committed,
+from milepost.operations import (
     Entry,
     Extent,
     Move,
     Operation,
-    Place,
     Position,
-    Promise,
-    Spoiled,
     Start,
     Stored,
     SubscriptionRecord,
     TopicRecord,
     Work,
 )
+from milepost.storage import faults, migrations, reading, statements, waiting
+from milepost.storage.database import ATTEMPTS, Database, Session
+from milepost.storage.execution import Committed, Promise, Spoiled, WorkContext, execute
+from milepost.storage.faults import DRIVER_ERRORS, Kind
+from milepost.storage.memory import Holder, Memory
 from milepost.storage.sqlite import Sqlite
 from milepost.storage.transaction import Stale, Transaction
 from milepost.storage.upkeep import Step, Upkeep
@@ -392,8 +389,8 @@ class Store:
 
     def inspect(self, work: Work, time_us: int) -> Any:
         """Do work that changes nothing, from any thread."""
-        place = Place(time_us, self.log, self.shared, self._looked, _nothing, lambda function: function())
-        return self._database.read(lambda session: work.run(session, place))
+        context = WorkContext(time_us, self.log, self.shared, self._looked, _nothing, lambda function: function())
+        return self._database.read(lambda session: execute(work, session, context))
 
     def pulse(self) -> dict[int, int]:
         """How often each log was written to: quickly asked, and all else is as it was while this is."""

@@ -28,12 +28,7 @@ from milepost.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from milepost.storage import holds, keys, reading, statements
-from milepost.storage.database import Session
-from milepost.storage.joining import KEPT_BYTES, After, Piece, Run, add_rows, joined, new_rows
-from milepost.storage.memory import Holder, Memory, Publisher
-from milepost.storage.operations import (
-    POSTPONED,
+from milepost.operations import (
     Append,
     Appended,
     AppendedRows,
@@ -41,7 +36,6 @@ from milepost.storage.operations import (
     Attach,
     Attached,
     ChangeTopic,
-    Committed,
     Cursor,
     DropTopic,
     Enrol,
@@ -54,20 +48,23 @@ from milepost.storage.operations import (
     Move,
     Operation,
     Part,
-    Place,
     Position,
     Publish,
     Published,
     Release,
     Remove,
     Retention,
-    Spoiled,
     Stage,
     Start,
     Trim,
     Unstage,
     Work,
 )
+from milepost.storage import holds, keys, reading, statements
+from milepost.storage.database import Session
+from milepost.storage.execution import POSTPONED, Committed, Spoiled, WorkContext, execute
+from milepost.storage.joining import KEPT_BYTES, After, Piece, Run, add_rows, joined, new_rows
+from milepost.storage.memory import Holder, Memory, Publisher
 from milepost.storage.staging import Staging
 
 _ELSEWHERE: Final = "this publisher is connected elsewhere by now, or was never announced here; connect again"
@@ -155,7 +152,7 @@ class Transaction:
     def _carry_out(self, operation: Operation) -> Any:
         match operation:
             case Work():
-                return operation.run(self._session, self._place())
+                return execute(operation, self._session, self._context())
             case Enrol():
                 return self._enrol(operation)
             case MakeTopic():
@@ -185,9 +182,9 @@ class Transaction:
                 return self._staging.epoch(operation.sink)
         raise AssertionError(operation)
 
-    def _place(self) -> Place:
+    def _context(self) -> WorkContext:
         holder, parts = self._holder, self._memory.parts
-        return Place(self._time_us, holder.log, holder.shared, parts, self._move_now, self._later.append)
+        return WorkContext(self._time_us, holder.log, holder.shared, parts, self._move_now, self._later.append)
 
     # Appends and moves
 

@@ -10,13 +10,13 @@ from typing import Any, Final, NamedTuple
 
 from milepost.batch.header import HEADER
 from milepost.errors import CorruptLog, Fenced, MilepostError
+from milepost.operations import Extent, Retention
 from milepost.query import parse_schema
 from milepost.schema import Schema
 from milepost.storage import compaction, faults, reading, staging, statements
 from milepost.storage.compaction import Joint, Small
 from milepost.storage.database import Database, Session
 from milepost.storage.memory import Holder, Memory
-from milepost.storage.operations import Extent, Retention
 
 STEP_TOPICS: Final = 100  # looked at in one step
 TOPIC_STEPS: Final = 16  # for one topic before the next one has its turn: one that never ends leaves time for others

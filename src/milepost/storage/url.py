@@ -9,8 +9,8 @@ from typing import Final
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from milepost.address import masked
 from milepost.errors import ConfigError
-from milepost.transport.address import masked
 
 FORMS: Final = "take 'sqlite', the path of a file, sqlite:///file, or postgresql://user@host/database"
 _DRIVERS: Final = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}

@@ -11,7 +11,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from milepost.errors import Closed, Fenced, InDoubt, MilepostError, StoreError, StoreUnavailable
-from milepost.storage.operations import POSTPONED, Append, AppendRows, Entry, Move, Operation, Publish, Stage, Work
+from milepost.operations import Append, AppendRows, Entry, Move, Operation, Publish, Stage, Work
+from milepost.storage.execution import POSTPONED
 from milepost.storage.store import Crowded, Store
 from milepost.storage.upkeep import Step
 

@@ -9,7 +9,7 @@
 One conformance suite runs over all of them.
 """
 
-from milepost.transport.address import DEFAULT_PORT, Address, parse_address
+from milepost.address import DEFAULT_PORT, Address, parse_address
 from milepost.transport.channel import Channel, Listener, Receiver, connect, listen
 
 __all__ = ["Address", "DEFAULT_PORT", "Channel", "Listener", "Receiver", "connect", "listen", "parse_address"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from milepost.transport.address import Address
+from milepost.address import Address
 from milepost.wire import Frame
 
 

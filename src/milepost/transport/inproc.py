@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from milepost.address import Address
 from milepost.errors import ConfigError, ConnectionLost, MilepostError
-from milepost.transport.address import Address
 from milepost.transport.channel import Receiver
 from milepost.wire.reader import FrameReader
 

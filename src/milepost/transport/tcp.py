@@ -14,8 +14,8 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from milepost.address import Address
 from milepost.errors import ConnectionLost, MilepostError, Overloaded
-from milepost.transport.address import Address
 from milepost.transport.channel import Channel, Receiver
 from milepost.wire import encode_control
 from milepost.wire.control import failure

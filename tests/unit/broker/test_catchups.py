@@ -4,7 +4,7 @@ import pytest
 
 from milepost import limits
 from milepost.broker import log_reader as reading
-from milepost.storage.operations import Trim as TrimOperation
+from milepost.operations import Trim as TrimOperation
 from milepost.wire import CaughtUp, Credit, Dropped, Failure, Positions, Subscribe, Unsubscribe
 from tests.unit.broker.durable_rig import DurableRig
 from tests.unit.broker.rig import quotes

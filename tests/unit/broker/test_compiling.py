@@ -10,8 +10,8 @@ from milepost.broker.core.effects import Compile, Later, Match
 from milepost.broker.core.predicates import Predicates, Uncompiled
 from milepost.broker.core.topics.catalogue import COVERED_AT_ONCE, FORGOTTEN_AT_ONCE
 from milepost.errors import QueryError
+from milepost.operations import Extent
 from milepost.query.shape import SHAPES
-from milepost.storage.operations import Extent
 from milepost.wire import Declare, Delete, Failure, Reply, Subscribe, Unsubscribe
 
 from .durable_rig import DurableRig

@@ -6,9 +6,9 @@ from milepost.broker.core import counts
 from milepost.broker.core.counts import COUNT_S, PATIENCE_S, REST
 from milepost.broker.core.effects import Inspect
 from milepost.errors import StoreUnavailable
-from milepost.queues.looking import Counted
-from milepost.queues.operations import Count
-from milepost.storage.operations import Lag, Lags
+from milepost.operations import Lag, Lags
+from milepost.operations.queues import Count
+from milepost.operations.records import Counted
 from milepost.wire import Status
 from tests.unit.broker.test_queues_core import QueueRig
 

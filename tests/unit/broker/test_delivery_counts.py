@@ -4,7 +4,7 @@ import pytest
 
 from milepost.broker.core.log.member import PATIENCE
 from milepost.errors import InDoubt, StoreFull, StoreUnavailable
-from milepost.storage.operations import Attach, Move, Release
+from milepost.operations import Attach, Move, Release
 from milepost.wire import DeclareType, Failure, Reply, Unsubscribe
 from tests.unit.broker.durable_rig import DurableRig
 from tests.unit.broker.rig import QUOTE, quotes

@@ -3,7 +3,7 @@
 import pytest
 
 from milepost.errors import StoreFull, StoreUnavailable
-from milepost.storage.operations import DropTopic, MakeTopic, Retention
+from milepost.operations import DropTopic, MakeTopic, Retention
 from milepost.wire import Declare, Delete, Failure, Reply, Stored, Trim, Unsubscribe
 from tests.unit.broker.durable_rig import DurableRig
 from tests.unit.broker.rig import QUOTE, quotes

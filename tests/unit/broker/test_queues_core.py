@@ -9,10 +9,10 @@ import milepost
 from milepost.broker.core.effects import Deliver, Inspect, Say, Write
 from milepost.broker.core.queues.clients import REPLIES_KEPT, REPLY_BYTES, ConnectedClient
 from milepost.errors import InDoubt, QueryTypeError, StoreFull, TransactionAborted, UnknownQueue
-from milepost.queues import operations
-from milepost.queues.catalogue import TypeRecord
+from milepost.operations import queues as operations
+from milepost.operations.records import TypeRecord
+from milepost.operations.steps import Abort, Commit, Dequeue, Done, Enqueue, Enqueued, Got, Group, Performed, Prepare
 from milepost.queues.open_transaction import KeptReply
-from milepost.queues.steps import Abort, Commit, Dequeue, Done, Enqueue, Enqueued, Got, Group, Performed, Prepare
 from milepost.queues.waiting_line import MOST_TRIES, WaitingLine
 from milepost.wire import (
     Bye,

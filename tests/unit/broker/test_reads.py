@@ -8,7 +8,7 @@ import pytest
 from milepost.broker.core.log.reach import Reach
 from milepost.broker.core.log.subscription import Found, LogSubscription
 from milepost.errors import StoreUnavailable
-from milepost.storage.operations import Trim as TrimOperation
+from milepost.operations import Trim as TrimOperation
 from milepost.wire import Credit, Dropped, Ended, Failure, Hold, Look, Subscribe, Unsubscribe
 from tests.unit.broker.durable_rig import DurableRig
 from tests.unit.broker.rig import quotes

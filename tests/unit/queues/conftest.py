@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+import milepost.queues.execution  # noqa: F401
 from milepost.batch import Batch
 from milepost.errors import MilepostError
+from milepost.operations import queues as ops
+from milepost.operations import steps
 from milepost.query import parse_schema
-from milepost.queues import operations as ops
-from milepost.queues import steps
 from milepost.queues.upkeep import SWEPT_QUEUES
 from milepost.storage import Store, open_store
 from tests.conftest import Server

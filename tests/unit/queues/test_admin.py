@@ -23,9 +23,9 @@ from milepost.errors import (
     UnknownType,
     WrongType,
 )
+from milepost.operations import queues as ops
+from milepost.operations import steps
 from milepost.query import parse_schema
-from milepost.queues import operations as ops
-from milepost.queues import steps
 from milepost.queues.states import LEVELS
 from tests.unit.queues.conftest import NOTE, ORDERS, Party, Queues
 

@@ -13,8 +13,9 @@ import pytest
 
 from milepost.batch import Batch
 from milepost.errors import BlockIncomplete, QueueInUse, TransactionAborted, TypeInUse, UnknownQueue, UnknownType
-from milepost.queues import operations as ops
-from milepost.queues import steps, taking
+from milepost.operations import queues as ops
+from milepost.operations import steps
+from milepost.queues import taking
 from milepost.queues.states import LEVELS
 from tests.unit.queues.conftest import LEASE_US, NOTE, Party, Queues
 

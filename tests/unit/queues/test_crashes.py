@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from milepost.errors import TransactionAborted
-from milepost.queues import operations as ops
-from milepost.queues import steps
+from milepost.operations import queues as ops
+from milepost.operations import steps
 from milepost.queues.states import LEVELS
 from tests.conftest import Server
 from tests.unit.queues.conftest import Queues

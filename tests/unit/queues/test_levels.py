@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milepost.errors import BlockIncomplete
-from milepost.queues import operations as ops
+from milepost.operations import queues as ops
 from tests.unit.queues.conftest import Queues
 
 GROUPED = ["ordered", "blockwise", "ordered blockwise"]

@@ -8,10 +8,10 @@ from typing import NoReturn
 import pytest
 
 from milepost import limits
+from milepost.operations import Lags
+from milepost.operations import queues as ops
 from milepost.queues import looking
-from milepost.queues import operations as ops
 from milepost.storage import reading
-from milepost.storage.operations import Lags
 from milepost.storage.watch import too_long
 from tests.unit.queues.conftest import Queues
 

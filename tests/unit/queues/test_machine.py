@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from milepost.errors import InDoubt, MilepostError, StoreFull, TransactionAborted
+from milepost.operations import queues as operations
+from milepost.operations import steps
+from milepost.operations.steps import Done, Got, Group, Performed
 from milepost.query import parse_schema
-from milepost.queues import operations, steps
 from milepost.queues.leases import Leases
 from milepost.queues.machine import TransactionMachine
 from milepost.queues.open_transaction import KeptReply, OpenTransaction, QueueClient, TransactionRequest
-from milepost.queues.steps import Done, Got, Group, Performed
 from milepost.wire import Dequeue, Finish
 
 NOTE = parse_schema("note: [text: string]")

@@ -7,9 +7,10 @@ import pytest
 
 from milepost.batch import Batch
 from milepost.errors import SchemaError
+from milepost.operations import queues as ops
+from milepost.operations import steps
 from milepost.query import parse_schema
-from milepost.queues import operations as ops
-from milepost.queues import steps, upkeep
+from milepost.queues import upkeep
 from milepost.storage import Store
 from milepost.storage.pipeline import PREPARED, Pipeline
 from tests.unit.queues.conftest import NOTE, Queues

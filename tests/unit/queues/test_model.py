@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from milepost.batch import Batch
 from milepost.errors import BlockIncomplete, MilepostError, TransactionAborted, UnknownQueue
-from milepost.queues import operations as ops
-from milepost.queues import steps
+from milepost.operations import queues as ops
+from milepost.operations import steps
 from milepost.queues.states import LEVELS
 from tests.unit.queues.conftest import LEASE_US, NOTE, Party, Queues
 from tests.unit.queues.model import ANY, NAMED, Message, ModelQueue, Wanted

@@ -13,10 +13,10 @@ from milepost.errors import (
     TransactionAborted,
     UnknownQueue,
 )
-from milepost.queues import operations as ops
-from milepost.queues import steps
+from milepost.operations import queues as ops
+from milepost.operations import steps
+from milepost.operations.transfers import SetTransfer
 from milepost.queues.states import LEVELS
-from milepost.queues.transfers import SetTransfer
 from tests.unit.queues.conftest import LEASE_US, NOTE, Party, Queues
 
 
@@ -635,7 +635,7 @@ def test_values_are_only_values(queues: Queues) -> None:
 
 def test_moves_of_cursors_are_in_the_transaction(queues: Queues) -> None:
     """A cursor that cannot be moved keeps everything else from being so."""
-    from milepost.storage.operations import Cursor, Move
+    from milepost.operations import Cursor, Move
 
     queues.notes()
     party = queues.party()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from milepost.errors import BlockIncomplete, InvalidValue, TransactionAborted, UnknownQueue
-from milepost.queues import operations as ops
-from milepost.queues import steps
-from milepost.queues.transfers import (
+from milepost.operations import queues as ops
+from milepost.operations import steps
+from milepost.operations.transfers import (
     DeleteTransfer,
     Held,
     Holding,

@@ -15,8 +15,9 @@ import sys
 
 from milepost.batch import Batch, Ids
 from milepost.errors import Fenced, MilepostError, StoreError
+from milepost.operations import Append, Appended, Enrol, MakeTopic, Part, Retention
 from milepost.query import parse_schema
-from milepost.storage import Append, Appended, Enrol, MakeTopic, Part, Retention, open_store
+from milepost.storage import open_store
 from milepost.storage.piped import PipedSession
 
 TEXT = "quote: [symbol: string, number: long]"

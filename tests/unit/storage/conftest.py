@@ -12,8 +12,10 @@ import pytest
 
 from milepost.batch import Batch, Ids
 from milepost.errors import MilepostError, StoreUnavailable
+from milepost.operations import Append, Enrol, MakeTopic, Operation, Part, Retention
 from milepost.query import parse_schema
-from milepost.storage import Append, Committed, Enrol, MakeTopic, Operation, Part, Retention, Store, open_store
+from milepost.storage import Store, open_store
+from milepost.storage.execution import Committed
 
 TEXT = "quote: [symbol: string, number: long]"
 SCHEMA = parse_schema(TEXT)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from milepost.errors import CorruptLog, StoreError
-from milepost.storage import Store, Trim
+from milepost.operations import Trim
+from milepost.storage import Store
 from tests.unit.storage.conftest import Rig
 
 ROWS = 10

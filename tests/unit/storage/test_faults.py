@@ -21,7 +21,8 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from milepost.errors import ConfigError, Fenced, StoreFull, StoreUnavailable
-from milepost.storage import Append, Appended, Enrol, Part, faults
+from milepost.operations import Append, Appended, Enrol, Part
+from milepost.storage import faults
 from milepost.storage.faults import Kind
 from tests.conftest import Server
 from tests.unit.storage.conftest import Rig, rows

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from milepost.errors import StoreUnavailable
-from milepost.storage import Append, Appended, Part, Store, sqlite
+from milepost.operations import Append, Appended, Part
+from milepost.storage import Store, sqlite
 from tests.unit.storage.conftest import Rig, rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milepost.errors import BrokerError, SubscriptionExists, TopicMismatch, UnknownSubscription, UnknownTopic
-from milepost.storage import Cursor, DropTopic, Hold, Remove, Retention, Trim
+from milepost.operations import Cursor, DropTopic, Hold, Remove, Retention, Trim
 from tests.unit.storage.conftest import Rig
 from tests.unit.storage.test_store import attach
 

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import make_url
 
 from milepost.errors import ConfigError, DuplicateMessage, StoreError, UnknownSubscription
-from milepost.storage import Appended, Remove, migrations, reading
+from milepost.operations import Appended, Remove
+from milepost.storage import migrations, reading
 from milepost.storage.database import Database
 from milepost.storage.postgresql import Postgresql
 from milepost.storage.sqlite import Sqlite

@@ -8,7 +8,8 @@ from collections import defaultdict
 import pytest
 
 from milepost.batch import Batch
-from milepost.storage import Append, Part, Store, Stored
+from milepost.operations import Append, Part, Stored
+from milepost.storage import Store
 from tests.unit.storage.conftest import SCHEMA, Rig, rows
 
 

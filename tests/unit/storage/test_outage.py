@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from milepost.errors import InDoubt, StoreUnavailable
-from milepost.storage import Append, Appended, Part
+from milepost.operations import Append, Appended, Part
 from milepost.storage.outage import Outage
 from tests.conftest import Server
 from tests.unit.storage.conftest import Rig, rows

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
 from milepost.errors import StoreUnavailable
-from milepost.storage import Append, Appended, Cursor, Move, Part
+from milepost.operations import Append, Appended, Cursor, Move, Part
 from milepost.storage.piped import PipedSession
 from milepost.storage.sqlite_session import SqliteSession
 from tests.unit.storage.conftest import Rig, rows

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from milepost.batch import Batch
 from milepost.errors import DuplicateMessage
-from milepost.storage import Append, Appended, Attach, Cursor, Move, Part, Retention, Store, compaction
+from milepost.operations import Append, Appended, Attach, Cursor, Move, Part, Retention
+from milepost.storage import Store, compaction
 from milepost.storage.compaction import Small, run_of
 from milepost.storage.joining import JOINED_BYTES, JOINED_ROWS
 from tests.conftest import Server
@@ -233,7 +234,7 @@ def test_space_is_given_back(sqlite_rig: Rig) -> None:
     path = Path(rig.url)
     large = path.stat().st_size
     assert large > 15_000_000
-    from milepost.storage import Trim
+    from milepost.operations import Trim
 
     rig.do(store, Trim(topic, {store.log: 38}))
     rig.maintain(store)
@@ -244,8 +245,8 @@ def test_space_is_given_back(sqlite_rig: Rig) -> None:
 
 
 def test_entries_of_other_schemas_are_not_mixed_by_compaction(rig: Rig) -> None:
+    from milepost.operations import ChangeTopic
     from milepost.query import parse_schema
-    from milepost.storage import ChangeTopic
     from tests.unit.storage.conftest import NEWER
 
     store = rig.open()

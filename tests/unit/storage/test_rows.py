@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from milepost.errors import Fenced, StoreFull, UnknownTopic
-from milepost.storage import Append, AppendedRows, AppendRows, Part, Store, Writer
+from milepost.operations import Append, AppendedRows, AppendRows, Part
+from milepost.storage import Store, Writer
 from milepost.storage.joining import JOINED_BYTES
 from tests.unit.storage.conftest import SCHEMA, Rig, rows
 from tests.unit.storage.test_writer import Faulty, Results

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from milepost.errors import CorruptLog
+from milepost.operations import ChangeTopic, Trim
 from milepost.query import parse_schema
-from milepost.storage import ChangeTopic, Store, Trim
+from milepost.storage import Store
 from milepost.storage.reading import SINGLE_BYTES, SINGLE_ENTRIES
 from tests.unit.storage.conftest import NEWER, Rig
 

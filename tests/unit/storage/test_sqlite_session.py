@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from milepost.errors import UnknownTopic
-from milepost.storage import Append, Appended, Part, Store
+from milepost.operations import Append, Appended, Part
+from milepost.storage import Store
 from milepost.storage.sqlite_session import SqliteSession
 from tests.unit.storage.conftest import Rig, rows
 

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from milepost import limits
 from milepost.errors import CorruptLog, LimitExceeded, StagingLost, UnknownTopic
-from milepost.query import parse_schema
-from milepost.storage import (
+from milepost.operations import (
     Append,
     ChangeTopic,
-    Committed,
     DropTopic,
     Epoch,
     Part,
@@ -25,13 +23,12 @@ from milepost.storage import (
     Retention,
     Stage,
     Staged,
-    Store,
     Trim,
     Unstage,
-    joining,
-    staging,
-    upkeep,
 )
+from milepost.query import parse_schema
+from milepost.storage import Store, joining, staging, upkeep
+from milepost.storage.execution import Committed
 from milepost.storage.upkeep import NAMED_SILENT_S
 from tests.conftest import Server
 from tests.unit.storage.conftest import NEWER, Rig, rows

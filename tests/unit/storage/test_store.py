@@ -20,8 +20,7 @@ from milepost.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from milepost.query import parse_schema
-from milepost.storage import (
+from milepost.operations import (
     Append,
     Appended,
     Attach,
@@ -31,6 +30,7 @@ from milepost.storage import (
     DropTopic,
     Enrol,
     Enrolled,
+    Hold,
     MakeTopic,
     Move,
     Part,
@@ -38,19 +38,23 @@ from milepost.storage import (
     Remove,
     Retention,
     Trim,
-    reading,
+    Work,
 )
+from milepost.query import parse_schema
+from milepost.storage import reading
 from milepost.storage.database import Session
-from milepost.storage.operations import Hold, Place, Work
+from milepost.storage.execution import WorkContext, execute
 from tests.unit.storage.conftest import KEEP, NEWER, SCHEMA, TEXT, Rig, rows
 
 
 class _Lags(Work):
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
 
-    def run(self, session: Session, place: Place) -> Any:
-        return reading.lags(session, self._most)
+
+@execute.register
+def _(operation: _Lags, session: Session, context: WorkContext) -> Any:
+    return reading.lags(session, operation.most)
 
 
 def attach(name: str, topic: int, **options: Any) -> Attach:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milepost.errors import Fenced
-from milepost.storage import Append, Appended, DropTopic, Enrol, Move, Part, Retention
+from milepost.operations import Append, Appended, DropTopic, Enrol, Move, Part, Retention
 from milepost.storage.upkeep import MEMBER_SILENT_S, NAMED_SILENT_S, UNNAMED_SILENT_S
 from tests.unit.storage.conftest import Rig, rows
 from tests.unit.storage.test_store import attach

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from milepost.errors import Closed, Fenced, InvalidValue, MilepostError, StoreFull, StoreUnavailable
-from milepost.storage import Append, Appended, Committed, Entry, Operation, Part, Retention, Store, Writer
+from milepost.operations import Append, Appended, Entry, Operation, Part, Retention, Work
+from milepost.storage import Store, Writer
 from milepost.storage.database import Session
+from milepost.storage.execution import Committed, Spoiled, WorkContext, execute
 from milepost.storage.loop_writer import LoopWriter
-from milepost.storage.operations import Place, Spoiled, Work
 from milepost.storage.upkeep import Step
 from milepost.storage.writer import Pace
 from tests.unit.storage.conftest import Rig, rows
@@ -234,11 +235,13 @@ class Piece(Work):
         self.bad = bad
         self.runs = 0
 
-    def run(self, session: Session, place: Place) -> str:
-        self.runs += 1
-        if self.bad:
-            raise Spoiled(InvalidValue("bad"))
-        return "good"
+
+@execute.register
+def _(piece: Piece, session: Session, context: WorkContext) -> str:
+    piece.runs += 1
+    if piece.bad:
+        raise Spoiled(InvalidValue("bad"))
+    return "good"
 
 
 def test_what_fails_half_done_costs_the_others_little(rig: Rig) -> None:

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from milepost.broker.core.effects import Effect, Inspect
-from milepost.queues.looking import Counted
-from milepost.queues.operations import Count
-from milepost.storage.operations import Lags
+from milepost.operations import Lags
+from milepost.operations.queues import Count
+from milepost.operations.records import Counted
 
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core

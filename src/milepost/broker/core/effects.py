@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from milepost.broker.core.predicates import Work as Pieces
 from milepost.broker.core.sessions.connection import Connection
-from milepost.storage.operations import Operation, Start, Work
+from milepost.operations import Operation, Start, Work
 from milepost.wire import Control
 from milepost.wire.payload import Buffer
 

@@ -12,12 +12,11 @@ is served as before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost.broker.core.effects import Effect, Write
 from milepost.errors import Overloaded
-from milepost.storage.operations import Work
+from milepost.operations import Barrier
 from milepost.wire import Dequeue
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from milepost.broker.core.queues.clients import ConnectedClient
     from milepost.broker.core.sessions.connection import Connection
     from milepost.queues.open_transaction import OpenTransaction
-    from milepost.storage.database import Session
-    from milepost.storage.operations import Place
 
 SOME_KEPT: Final = 1 << 20  # bytes said to a client that it has not read: it is not listened to until it has
 MOST_KEPT: Final = 16 << 20  # bytes: with so many, it is closed
@@ -55,19 +52,6 @@ class Asking(NamedTuple):
 
 
 _NOTHING: Final = Asking(0, 0, 0)
-
-
-@dataclass(frozen=True)
-class Barrier(Work):
-    """Is done when everything before it is."""
-
-    @property
-    def durable(self) -> bool:
-        """There is nothing to promise."""
-        return False
-
-    def run(self, session: Session, place: Place) -> None:
-        """Nothing."""
 
 
 class MemoryAccount:

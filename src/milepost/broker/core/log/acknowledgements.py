@@ -32,7 +32,7 @@ from milepost.errors import (
     ServedElsewhere,
     UnknownSubscription,
 )
-from milepost.storage.operations import Cursor, Move, Part
+from milepost.operations import Cursor, Move, Part
 from milepost.wire import Ack, Reply, Subscribe
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 from milepost.broker.core.log.starts import position_of
 from milepost.broker.core.topics.topic import Topic
 from milepost.errors import BrokerError, RowsGone
-from milepost.storage.operations import Position, Start
+from milepost.operations import Position, Start
 from milepost.wire import Subscribe
 
 

@@ -15,7 +15,7 @@ from milepost.broker.core.log.subscription import LogSubscription, Taken
 from milepost.broker.core.topics.pattern import require_name
 from milepost.broker.core.topics.topic import SLOW, Topic
 from milepost.errors import BrokerError, MilepostError, NotDurable
-from milepost.storage.operations import ChangeTopic, MakeTopic, Part, Retention
+from milepost.operations import ChangeTopic, MakeTopic, Part, Retention
 
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core

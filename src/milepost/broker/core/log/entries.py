@@ -19,7 +19,7 @@ from milepost.broker.core.log.subscription import Found, LogSubscription
 from milepost.broker.core.topics.backlog import Place
 from milepost.broker.core.topics.topic import Topic, Unmatched
 from milepost.errors import MilepostError
-from milepost.storage.operations import Entry
+from milepost.operations import Entry
 
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from milepost.broker.core.effects import Effect, Write
 from milepost.errors import StoreError
-from milepost.storage.operations import Release
+from milepost.operations import Release
 
 Epoch: TypeAlias = tuple[int, int]  # the store's number of a subscription, and its epoch
 

@@ -10,7 +10,7 @@ from milepost.broker.core.log.starts import position_of
 from milepost.broker.core.log.terms import require_subscription_name
 from milepost.broker.core.sessions.connection import Connection
 from milepost.errors import BrokerError, MilepostError
-from milepost.storage.operations import Hold
+from milepost.operations import Hold
 from milepost.wire import Hold as HoldRequest
 
 if TYPE_CHECKING:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from milepost import limits
+from milepost import limits, operations
 from milepost.broker.core.effects import Effect, Say, Write
 from milepost.broker.core.sessions.connection import Connection
 from milepost.broker.core.topics.topic import Topic
 from milepost.errors import BrokerError, InvalidValue, MilepostError, NotDurable
-from milepost.storage import operations
 from milepost.wire import Publish, Published, Reply, Stage, Unstage
 from milepost.wire.control import failure
 from milepost.wire.stage import NUMBER_MOST

@@ -7,7 +7,7 @@ from typing import Any
 from milepost import limits
 from milepost.broker.core.topics.topic import Topic
 from milepost.errors import BrokerError
-from milepost.storage.operations import Position, Start
+from milepost.operations import Position, Start
 
 
 def require_there(topic: Topic, start: Start) -> None:

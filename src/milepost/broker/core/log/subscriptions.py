@@ -31,12 +31,7 @@ from milepost.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from milepost.storage.operations import (
-    Attach,
-    Position,
-    Remove,
-    Start,
-)
+from milepost.operations import Attach, Position, Remove, Start
 from milepost.wire import Ack, Dropped, Ended, Reply, Subscribe, Unsubscribe, hand_parts
 from milepost.wire.control import failure
 

@@ -32,7 +32,7 @@ from milepost.errors import (
     NotDurable,
     UnknownTopic,
 )
-from milepost.storage.operations import (
+from milepost.operations import (
     Append,
     AppendRows,
     ChangeTopic,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from milepost.broker.core.effects import Effect, Inspect, Write
 from milepost.broker.core.sessions.connection import Connection
 from milepost.errors import MilepostError
-from milepost.queues import operations
+from milepost.operations import Look
 from milepost.queues.requests import answer_to, operation_of
 from milepost.wire import Browse, Decide, DeclareType, DeleteTransfer, Dequeue, SetTransfer
 
@@ -21,7 +21,7 @@ def administer(core: Core, connection: Connection, request: Any) -> list[Effect]
     core.queues.require_store()
     operation, then = operation_of(request), partial(_answered, core, connection, request)
     # A look is carried out beside the writes: a queue may be long.
-    if isinstance(operation, operations.Look):
+    if isinstance(operation, Look):
         return [Inspect(operation, then, connection)]
     return [Write(operation, then)]
 

@@ -10,7 +10,7 @@ from milepost import limits
 from milepost.broker.core.delivery import Delivery
 from milepost.broker.core.effects import Deliver, Effect, Say
 from milepost.broker.core.sessions.connection import Connection
-from milepost.queues.steps import Group
+from milepost.operations.steps import Group
 from milepost.wire import Reply, Taken, Type, encode_control, taken_parts
 from milepost.wire.payload import Buffer
 

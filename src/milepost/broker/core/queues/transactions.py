@@ -31,12 +31,13 @@ from milepost.errors import (
     TransactionAborted,
     UnknownType,
 )
+from milepost.operations import queues as operations
+from milepost.operations import steps
+from milepost.operations.steps import Group
 from milepost.query import decode
-from milepost.queues import operations, steps
 from milepost.queues.machine import TransactionMachine, unknown
 from milepost.queues.open_transaction import KeptReply, OpenTransaction, TransactionRequest
 from milepost.queues.requests import dequeue_of, require_right
-from milepost.queues.steps import Group
 from milepost.schema import Schema
 from milepost.wire import Dequeue, Enqueue, Finish, Reply
 

@@ -11,7 +11,7 @@ from milepost.broker.core.effects import Effect, Say, Write
 from milepost.broker.core.sessions.connection import KINDS, Connection, Publisher
 from milepost.broker.core.topics.topic import SLOW
 from milepost.errors import ConnectionLost, Fenced, HandshakeRefused, MilepostError, NotAuthenticated
-from milepost.storage.operations import Enrol
+from milepost.operations import Enrol
 from milepost.wire import PROTOCOL, Hello, Welcome
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from milepost.batch import Batch
 from milepost.broker.core.predicates import Predicates
 from milepost.broker.core.topics.rebuild import Rebuild
 from milepost.errors import LimitExceeded, MilepostError, QueryError
+from milepost.operations import Retention
 from milepost.query import Predicate
 from milepost.schema import Schema, Versions
 from milepost.schema.relax import relaxed
-from milepost.storage.operations import Retention
 from milepost.wire import Topic as Announcement
 
 if TYPE_CHECKING:

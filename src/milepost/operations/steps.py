@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from milepost.batch import Batch
 from milepost.batch.plain_rows import PlainRows
+from milepost.operations.subscriptions import Move
 from milepost.schema import Schema
-from milepost.storage.operations import Move
 
 
 class Transaction(NamedTuple):

@@ -2,9 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milepost.address import masked, parse_address, parse_broker
 from milepost.errors import ConfigError
-from milepost.transport import parse_address
-from milepost.transport.address import masked, parse_broker
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""What the broker has the store do with queues: each a piece of work for the writer's group commit.
+"""Queues: transactions on them, looks into them, and their administration.
 
-`Perform` carries out steps of one queue transaction; all others are whole in themselves.
+`Perform` is steps of one queue transaction; every other operation is whole in itself. `milepost.queues.execution`
+carries them out.
 """
 
 from __future__ import annotations
@@ -9,24 +10,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from milepost.errors import MilepostError
-from milepost.queues import admin, deciding, ending, looking, transactions, upkeep
-from milepost.queues.catalogue import QueueRecord, TypeRecord, Wanted
-from milepost.queues.picking import Wish
-from milepost.queues.steps import Commit, Done, Enqueue, Got, Performed, Prepare, Step, Transaction
-from milepost.storage.database import Session
-from milepost.storage.operations import Place, Promise, Work
+from milepost.operations.steps import Commit, Enqueue, Prepare, Step, Transaction
+from milepost.operations.work import Look, Work
 
 OPERATOR: Final = "operator"  # the client of what is asked outside of transactions
-
-
-class Look(Work):
-    """Work that changes nothing."""
-
-    @property
-    def durable(self) -> bool:
-        """There is nothing to promise."""
-        return False
 
 
 @dataclass(frozen=True)
@@ -55,10 +42,6 @@ class Perform(Work):
         """Predicates, orders and priority functions may be in it."""
         return self.transaction.instance
 
-    def run(self, session: Session, place: Place) -> Performed | Promise | MilepostError:
-        """See `transactions`."""
-        return transactions.perform(session, place, self.transaction, self.steps)
-
 
 @dataclass(frozen=True)
 class Renew(Work):
@@ -72,10 +55,6 @@ class Renew(Work):
         """A lease that a crash takes back is only shorter."""
         return False
 
-    def run(self, session: Session, place: Place) -> list[int]:
-        """See `transactions`."""
-        return ending.renew(session, place, self.numbers, self.lease_us)
-
 
 @dataclass(frozen=True)
 class Undo(Work):
@@ -88,18 +67,10 @@ class Undo(Work):
         """What a crash takes back is undone after it."""
         return False
 
-    def run(self, session: Session, place: Place) -> Done:
-        """See `transactions`."""
-        return ending.undo(session, place, self.number)
-
 
 @dataclass(frozen=True)
 class Recover(Work):
     """A broker has started: what it left behind is undone. `Done`."""
-
-    def run(self, session: Session, place: Place) -> Done:
-        """See `upkeep`."""
-        return upkeep.recover(session, place)
 
 
 @dataclass(frozen=True)
@@ -111,10 +82,6 @@ class Sweep(Work):
         """It is done again, if a crash takes it back."""
         return False
 
-    def run(self, session: Session, place: Place) -> Done:
-        """See `upkeep`."""
-        return upkeep.sweep(session, place)
-
 
 # Transactions over several stores
 
@@ -125,10 +92,6 @@ class Decide(Work):
 
     gid: str
     commit: bool
-
-    def run(self, session: Session, place: Place) -> Done:
-        """See `transactions`."""
-        return deciding.decide(session, place, self.gid, self.commit)
 
 
 @dataclass(frozen=True)
@@ -145,18 +108,10 @@ class Prepared(Work):
         """There is nothing to promise."""
         return False
 
-    def run(self, session: Session, place: Place) -> list[tuple[str, str]]:
-        """See `transactions`."""
-        return deciding.prepared(session, self.coordinator)
-
 
 @dataclass(frozen=True)
 class Decisions(Look):
     """What this store decided as coordinator and has not forgotten: [(gid, participant)]."""
-
-    def run(self, session: Session, place: Place) -> list[tuple[str, str]]:
-        """See `transactions`."""
-        return deciding.decisions(session)
 
 
 @dataclass(frozen=True)
@@ -169,10 +124,6 @@ class ForgetDecision(Work):
     def durable(self) -> bool:
         """One that comes back is told again, and forgotten again."""
         return False
-
-    def run(self, session: Session, place: Place) -> None:
-        """See `transactions`."""
-        deciding.forget(session, self.gid)
 
 
 # Looking
@@ -190,11 +141,6 @@ class Peek(Look):
     most_bytes: int | None = None  # of the messages, about: then there are fewer
     owner: int = 0  # the transaction that would take them; 0: one that has done nothing yet
 
-    def run(self, session: Session, place: Place) -> Got:
-        """See `looking`."""
-        wish = Wish(self.type, self.where, self.order)
-        return looking.peek(session, place, self.queue, wish, self.count, self.most_bytes, self.owner)
-
 
 @dataclass(frozen=True)
 class Browse(Look):
@@ -207,12 +153,6 @@ class Browse(Look):
     count: int = 100
     most_bytes: int | None = None  # of the messages, about: then there are fewer
 
-    def run(self, session: Session, place: Place) -> Got:
-        """See `looking`."""
-        return looking.browse(
-            session, place, self.queue, self.type, self.where, self.after, self.count, self.most_bytes
-        )
-
 
 @dataclass(frozen=True)
 class Queues(Look):
@@ -221,14 +161,10 @@ class Queues(Look):
     name: str | None = None
     counted: bool = True
 
-    def run(self, session: Session, place: Place) -> list[QueueRecord]:
-        """See `looking`."""
-        return looking.queues(session, place, self.name, self.counted)
-
 
 @dataclass(frozen=True)
 class Count(Look):
-    """What waits in queues, from the one behind number `after` on, and before subscriptions: `looking.Counted`.
+    """What waits in queues, from the one behind number `after` on, and before subscriptions: `Counted`.
 
     It ends after `limits.QUERY_MS`, with what is counted by then.
     """
@@ -236,18 +172,10 @@ class Count(Look):
     after: int
     listed: int  # subscriptions, those that are most behind
 
-    def run(self, session: Session, place: Place) -> looking.Counted:
-        """See `looking`."""
-        return looking.count(session, place, self.after, self.listed)
-
 
 @dataclass(frozen=True)
 class Types(Look):
     """All message types."""
-
-    def run(self, session: Session, place: Place) -> list[TypeRecord]:
-        """See `looking`."""
-        return looking.types(session, place)
 
 
 # Administration
@@ -259,20 +187,12 @@ class DeclareType(Work):
 
     text: str
 
-    def run(self, session: Session, place: Place) -> TypeRecord:
-        """See `catalogue`."""
-        return admin.declare_type(session, place, self.text)
-
 
 @dataclass(frozen=True)
 class DeleteType(Work):
     """Remove a message type that no queue takes."""
 
     name: str
-
-    def run(self, session: Session, place: Place) -> None:
-        """See `catalogue`."""
-        admin.delete_type(session, place, self.name)
 
 
 @dataclass(frozen=True)
@@ -288,24 +208,12 @@ class DeclareQueue(Work):
     dead_letter: str | None = None
     max_deliveries: int = 0
 
-    def run(self, session: Session, place: Place) -> QueueRecord:
-        """See `catalogue`."""
-        wanted = Wanted(
-            self.name, self.types, self.level, self.direction, self.priority, dict(self.functions), self.dead_letter,
-            self.max_deliveries,
-        )  # fmt: skip
-        return admin.declare_queue(session, place, wanted)
-
 
 @dataclass(frozen=True)
 class DeleteQueue(Work):
     """Remove a queue that is empty and in no transaction."""
 
     name: str
-
-    def run(self, session: Session, place: Place) -> None:
-        """See `catalogue`."""
-        admin.delete_queue(session, place, self.name)
 
 
 @dataclass(frozen=True)
@@ -323,10 +231,6 @@ class MoveMessages(Work):
         """All operators are one."""
         return OPERATOR
 
-    def run(self, session: Session, place: Place) -> int:
-        """See `admin`."""
-        return admin.move(session, place, self.source, self.target, self.type, self.where, self.count)
-
 
 @dataclass(frozen=True)
 class Purge(Work):
@@ -341,7 +245,3 @@ class Purge(Work):
     def client(self) -> Hashable:
         """All operators are one."""
         return OPERATOR
-
-    def run(self, session: Session, place: Place) -> int:
-        """See `admin`."""
-        return admin.purge(session, place, self.queue, self.type, self.where, self.count)

@@ -1,0 +1,138 @@
+"""How the store carries out each operation on queues. Import it before a store is asked for one.
+
+`transfers` has the operations on queues that go on to another broker; it is imported here, so that they are registered
+too.
+"""
+
+from __future__ import annotations
+
+from milepost.errors import MilepostError
+from milepost.operations import queues as ops
+from milepost.operations.records import Counted, QueueRecord, TypeRecord
+from milepost.operations.steps import Done, Got, Performed
+from milepost.queues import admin, deciding, ending, looking, transactions, transfers, upkeep
+from milepost.queues.catalogue import Wanted
+from milepost.queues.picking import Wish
+from milepost.storage.execution import Promise, WorkContext, execute
+from milepost.storage.session import Session
+
+__all__ = ["execute", "transfers"]
+
+
+@execute.register
+def _(operation: ops.Perform, session: Session, context: WorkContext) -> Performed | Promise | MilepostError:
+    return transactions.perform(session, context, operation.transaction, operation.steps)
+
+
+@execute.register
+def _(operation: ops.Renew, session: Session, context: WorkContext) -> list[int]:
+    return ending.renew(session, context, operation.numbers, operation.lease_us)
+
+
+@execute.register
+def _(operation: ops.Undo, session: Session, context: WorkContext) -> Done:
+    return ending.undo(session, context, operation.number)
+
+
+@execute.register
+def _(operation: ops.Recover, session: Session, context: WorkContext) -> Done:
+    return upkeep.recover(session, context)
+
+
+@execute.register
+def _(operation: ops.Sweep, session: Session, context: WorkContext) -> Done:
+    return upkeep.sweep(session, context)
+
+
+# Transactions over several stores
+
+
+@execute.register
+def _(operation: ops.Decide, session: Session, context: WorkContext) -> Done:
+    return deciding.decide(session, context, operation.gid, operation.commit)
+
+
+@execute.register
+def _(operation: ops.Prepared, session: Session, context: WorkContext) -> list[tuple[str, str]]:
+    return deciding.prepared(session, operation.coordinator)
+
+
+@execute.register
+def _(operation: ops.Decisions, session: Session, context: WorkContext) -> list[tuple[str, str]]:
+    return deciding.decisions(session)
+
+
+@execute.register
+def _(operation: ops.ForgetDecision, session: Session, context: WorkContext) -> None:
+    deciding.forget(session, operation.gid)
+
+
+# Looking
+
+
+@execute.register
+def _(operation: ops.Peek, session: Session, context: WorkContext) -> Got:
+    wish = Wish(operation.type, operation.where, operation.order)
+    return looking.peek(session, context, operation.queue, wish, operation.count, operation.most_bytes, operation.owner)
+
+
+@execute.register
+def _(operation: ops.Browse, session: Session, context: WorkContext) -> Got:
+    return looking.browse(
+        session, context, operation.queue, operation.type, operation.where, operation.after, operation.count,
+        operation.most_bytes,
+    )  # fmt: skip
+
+
+@execute.register
+def _(operation: ops.Queues, session: Session, context: WorkContext) -> list[QueueRecord]:
+    return looking.queues(session, context, operation.name, operation.counted)
+
+
+@execute.register
+def _(operation: ops.Count, session: Session, context: WorkContext) -> Counted:
+    return looking.count(session, context, operation.after, operation.listed)
+
+
+@execute.register
+def _(operation: ops.Types, session: Session, context: WorkContext) -> list[TypeRecord]:
+    return looking.types(session, context)
+
+
+# Administration
+
+
+@execute.register
+def _(operation: ops.DeclareType, session: Session, context: WorkContext) -> TypeRecord:
+    return admin.declare_type(session, context, operation.text)
+
+
+@execute.register
+def _(operation: ops.DeleteType, session: Session, context: WorkContext) -> None:
+    admin.delete_type(session, context, operation.name)
+
+
+@execute.register
+def _(operation: ops.DeclareQueue, session: Session, context: WorkContext) -> QueueRecord:
+    wanted = Wanted(
+        operation.name, operation.types, operation.level, operation.direction, operation.priority,
+        dict(operation.functions), operation.dead_letter, operation.max_deliveries,
+    )  # fmt: skip
+    return admin.declare_queue(session, context, wanted)
+
+
+@execute.register
+def _(operation: ops.DeleteQueue, session: Session, context: WorkContext) -> None:
+    admin.delete_queue(session, context, operation.name)
+
+
+@execute.register
+def _(operation: ops.MoveMessages, session: Session, context: WorkContext) -> int:
+    return admin.move(
+        session, context, operation.source, operation.target, operation.type, operation.where, operation.count
+    )
+
+
+@execute.register
+def _(operation: ops.Purge, session: Session, context: WorkContext) -> int:
+    return admin.purge(session, context, operation.queue, operation.type, operation.where, operation.count)
