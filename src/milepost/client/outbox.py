@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.batch import Batch, Collector, Copier
+from milepost.batch.neighbours import FRAME, join, runs
 from milepost.errors import LimitExceeded
 from milepost.query import encode
 from milepost.schema import Schema
@@ -153,14 +154,18 @@ class Outbox:
     def next(self) -> Piece:
         """Take out what is to leave first: a row with a key, or all up to one, as far as one schema goes."""
         self._cut()
+        pieces = self._pieces
+        if len(pieces) == 1:
+            return self._pop()
+        sizes, rows = [len(piece.batch.data) for piece in pieces], [len(piece.batch) for piece in pieces]
+        run = next(runs(pieces, sizes, rows, FRAME, _alike))
+        batch = join([piece.batch for piece in run])
         first = self._pop()
-        alike = [first]
-        while self._pieces and _join(first, self._pieces[0]):
-            alike.append(self._pop())
-        if len(alike) == 1:
+        if batch is None or len(run) == 1:
             return first
-        waiters = [waiter for piece in alike for waiter in piece.waiters]
-        return Piece(Batch.concat(piece.batch for piece in alike), b"", waiters)
+        for _ in run[1:]:
+            self._pop()
+        return Piece(batch, b"", [waiter for piece in run for waiter in piece.waiters])
 
     def _pop(self) -> Piece:
         piece = self._pieces.popleft()
@@ -178,11 +183,12 @@ class Outbox:
         return self._collector if self.collected and not self._pieces else None
 
 
-def _join(one: Piece, other: Piece) -> bool:
-    """Whether two pieces can leave in one batch. One that did not fit into a frame may have IDs, to be replaced."""
-    if one.key or other.key or one.batch.ids is not None or other.batch.ids is not None:
+def _alike(run: list[Piece], piece: Piece) -> bool:
+    """Whether a piece can leave in one batch with others. One that did not fit into a frame may have IDs already."""
+    first = run[0]
+    if first.key or piece.key or first.batch.ids is not None or piece.batch.ids is not None:
         return False
-    return one.batch.schema == other.batch.schema
+    return first.batch.schema == piece.batch.schema
 
 
 def _refuse(row: Any) -> None:

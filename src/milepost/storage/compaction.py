@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from milepost.batch import Batch
-from milepost.errors import MilepostError
+from milepost.batch.neighbours import ENTRY, join_encoded, runs
 from milepost.schema import Schema
-from milepost.storage.joining import JOINED_BYTES, JOINED_ROWS
 from milepost.storage.reading import TIME
 
 RUN_ENTRIES: Final = 64  # joined in one step: some milliseconds, and everybody who writes waits for it
 RUN_WORTH: Final = 32  # entries that are worth a step, however small they are
-LARGE_BYTES: Final = JOINED_BYTES // 2  # entries of this size stay as they are
+LARGE_BYTES: Final = ENTRY.bytes // 2  # entries of this size stay as they are
+LARGE_ROWS: Final = ENTRY.rows // 2  # the same in rows
+RUN: Final = ENTRY._replace(small=LARGE_BYTES - 1, items=RUN_ENTRIES)
 
 
 class Small(NamedTuple):
@@ -23,6 +23,11 @@ class Small(NamedTuple):
     rows: int
     bytes: int
     after: bool  # it is to be read after rows of another log
+
+    @property
+    def large(self) -> bool:
+        """Whether it stays as it is."""
+        return self.bytes >= LARGE_BYTES or self.rows >= LARGE_ROWS
 
 
 class Joint(NamedTuple):
@@ -43,24 +48,16 @@ def run_of(entries: Sequence[Small]) -> tuple[list[Small], int]:
     at most half of it: so what a row lies in at least doubles each time, and it is written some ten times in all, not
     once for each neighbour that comes.
     """
-    run: list[Small] = []
-    done = entries[0].first if entries else 0
-    size = rows = 0
-    for entry in entries:
-        end = run[-1].first + run[-1].rows if run else entry.first
-        large = entry.bytes >= LARGE_BYTES or entry.rows >= JOINED_ROWS // 2
-        # Rows before one that waits for another log must not wait with it: they may be what that log waits for.
-        fits = size + entry.bytes <= JOINED_BYTES and rows + entry.rows <= JOINED_ROWS and not (entry.after and run)
-        if run and (large or not fits or entry.first != end or len(run) == RUN_ENTRIES):
-            if len(run) > 1:
-                return run, done  # it cannot grow any more
-            run, done, size, rows = [], entry.first, 0, 0
-        if large:
-            done = entry.first + entry.rows
-            continue
-        run.append(entry)
-        size += entry.bytes
-        rows += entry.rows
+    if not entries:
+        return [], 0
+    done = entries[0].first
+    *full, run = runs(entries, [entry.bytes for entry in entries], [entry.rows for entry in entries], RUN, _follows)
+    for each in full:
+        if len(each) > 1:
+            return each, done
+        done = each[0].first + each[0].rows
+    if run[0].large:
+        return [], run[0].first + run[0].rows
     while run and not _worth(run):
         sizes = [item.bytes for item in run]
         largest = sizes.index(max(sizes))
@@ -70,10 +67,16 @@ def run_of(entries: Sequence[Small]) -> tuple[list[Small], int]:
     return run, done
 
 
+def _follows(run: list[Small], entry: Small) -> bool:
+    last = run[-1]
+    # Rows before one that waits for another log must not wait with it: they may be what that log waits for.
+    return not entry.after and last.first + last.rows == entry.first and last.rows < LARGE_ROWS > entry.rows
+
+
 def _worth(run: list[Small]) -> bool:
     sizes = [entry.bytes for entry in run]
     total = sum(sizes)
-    enough = total >= LARGE_BYTES or sum(entry.rows for entry in run) >= JOINED_ROWS // 2 or len(run) >= RUN_WORTH
+    enough = total >= LARGE_BYTES or sum(entry.rows for entry in run) >= LARGE_ROWS or len(run) >= RUN_WORTH
     return len(run) > 1 and enough and max(sizes) * 2 <= total
 
 
@@ -88,10 +91,9 @@ def join(entries: Sequence[Joint], schemas: dict[int, Schema], fingerprints: Seq
     if count < 2:
         return None
     run = entries[:count]
-    try:
-        batch = Batch.concat([Batch.trusted(entry.data, schema) for entry in run])
-    except MilepostError:
-        return None  # together they are over a limit of batches
+    batch = join_encoded([entry.data for entry in run], schema)
+    if batch is None:
+        return None
     made = Joint(run[0].first, len(batch), run[0].first_us, run[-1].last_us, _times(run), bytes(batch))
     return made, count
 

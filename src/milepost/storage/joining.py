@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from milepost.batch import Batch
+from milepost.batch.neighbours import ENTRY, join, join_encoded, runs
 from milepost.errors import InvalidValue
 from milepost.schema import Schema
 
-JOINED_BYTES: Final = 1 << 20  # of an entry that was joined; larger ones read no faster, and cost memory
-JOINED_ROWS: Final = 65_536  # the same in rows, for the kernels that go over them
 KEPT_BYTES: Final = 1 << 17  # of a staged piece: from here on it stays where it is, and is not joined to others
 _STAMPS_END: Final = 1 << 63  # databases count in signed 64 bits: enough until the year 6,429
 
@@ -27,6 +26,11 @@ class Piece(NamedTuple):
     after: After | None = None
     piece: int = 0  # of rows that were staged: where the store has their bytes already
 
+    @property
+    def stays(self) -> bool:
+        """Whether its bytes stay where they were staged: then it is an entry by itself."""
+        return self.piece != 0 and len(self.batch.data) >= KEPT_BYTES
+
 
 class Run(NamedTuple):
     """Rows for one topic that came one by one, each the bytes of a batch of its own, of one schema."""
@@ -35,16 +39,14 @@ class Run(NamedTuple):
     schema: Schema
     datas: list[bytes]
 
-    def pieces(self) -> Iterator[Piece]:
-        """The rows as pieces that are entries by themselves."""
+    def pieces(self) -> list[Piece]:
+        """The rows as one piece, or a piece each, to be joined as far as that goes."""
         datas = self.datas
-        if len(datas) > JOINED_ROWS or sum(map(len, datas)) > JOINED_BYTES:
-            for data in datas:  # to be joined as far as they may be
-                yield Piece(self.topic, Batch.trusted(data, self.schema))
-        else:
-            alone = len(datas) == 1
-            batch = Batch.trusted(datas[0], self.schema) if alone else Batch.joined(datas, self.schema)
-            yield Piece(self.topic, batch)
+        if len(datas) <= ENTRY.rows and sum(map(len, datas)) <= ENTRY.bytes:
+            batch = join_encoded(datas, self.schema)
+            if batch is not None:
+                return [Piece(self.topic, batch)]
+        return [Piece(self.topic, Batch.trusted(data, self.schema)) for data in datas]
 
 
 def add_rows(pieces: list[Piece | Run], topic: int, schema: Schema, datas: list[bytes]) -> None:
@@ -82,52 +84,47 @@ def new_rows(batch: Batch, mark: int, previous: int = 0) -> tuple[Batch | None, 
 
 def joined(given: Iterable[Piece | Run]) -> list[Piece]:
     """Pieces of one topic, neighbours of one schema joined up to the size of an entry; their order stays."""
+    pieces = _pieces(given)
+    if len(pieces) == 1:
+        return pieces
     made: list[Piece] = []
-    run: list[Piece] = []
-    size = rows = 0
-    after: After | None = None
-    alone = False  # what is in the run stays by itself
-    schema: Schema | None = None  # of the run
-    for piece in _pieces(given):
-        batch = piece.batch
-        more, bytes_more = len(batch), len(batch.data)
-        stays = piece.piece != 0 and bytes_more >= KEPT_BYTES
-        fits = (
-            run
-            and rows + more <= JOINED_ROWS
-            and size + bytes_more <= JOINED_BYTES
-            and not (stays or alone)
-            and (batch.schema is schema or batch.schema == schema)
-            and (after is None or piece.after is None or after[0] == piece.after[0])
-        )
-        if not fits:
-            if run:
-                made.append(_one(run, rows, after))
-            run, size, rows, after = [], 0, 0, None
-            alone, schema = stays, batch.schema
-        run.append(piece)
-        size += bytes_more
-        rows += more
-        # Of two positions of one log the later one is behind both, and as sure to be there.
-        if piece.after is not None:
-            after = piece.after if after is None else max(after, piece.after)
-    if run:
-        made.append(_one(run, rows, after))
+    sizes = [len(piece.batch.data) for piece in pieces]
+    rows = [len(piece.batch) for piece in pieces]
+    for run in runs(pieces, sizes, rows, ENTRY, _fits):
+        made += run if len(run) == 1 else _one(run)
     return made
 
 
-def _pieces(given: Iterable[Piece | Run]) -> Iterator[Piece]:
+def _pieces(given: Iterable[Piece | Run]) -> list[Piece]:
+    pieces: list[Piece] = []
     for piece in given:
         if isinstance(piece, Run):
-            yield from piece.pieces()
+            pieces += piece.pieces()
         else:
-            yield piece
+            pieces.append(piece)
+    return pieces
 
 
-def _one(run: list[Piece], rows: int, after: After | None) -> Piece:
+def _fits(run: list[Piece], piece: Piece) -> bool:
     first = run[0]
-    if len(run) == 1:
-        return Piece(first.topic, first.batch, after, first.piece)
-    if rows == len(run):  # each a row: as a compaction joins them
-        return Piece(first.topic, Batch.joined([bytes(piece.batch.data) for piece in run], first.batch.schema), after)
-    return Piece(first.topic, Batch.concat(piece.batch for piece in run), after)
+    schema, other = piece.batch.schema, first.batch.schema
+    if (schema is not other and schema != other) or (piece.piece and piece.stays) or (first.piece and first.stays):
+        return False
+    if piece.after is None:
+        return True
+    # Rows wait for one log at most. The search is from the end, so that pieces which all wait cost a step each.
+    last = next((before.after for before in reversed(run) if before.after is not None), piece.after)
+    return last[0] == piece.after[0]
+
+
+def _one(run: list[Piece]) -> list[Piece]:
+    """A run as one piece, or as it is when that exceeds a limit of batches."""
+    first = run[0]
+    if all(len(piece.batch) == 1 for piece in run):
+        batch = join_encoded([bytes(piece.batch.data) for piece in run], first.batch.schema)
+    else:
+        batch = join([piece.batch for piece in run])
+    if batch is None:
+        return run
+    # Of two positions of one log the later one is behind both, and as sure to be there.
+    return [Piece(first.topic, batch, max([piece.after for piece in run if piece.after is not None], default=None))]

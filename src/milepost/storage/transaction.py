@@ -30,7 +30,7 @@ from milepost.errors import (
 )
 from milepost.storage import holds, keys, reading, statements
 from milepost.storage.database import Session
-from milepost.storage.joining import KEPT_BYTES, After, Piece, Run, add_rows, joined, new_rows
+from milepost.storage.joining import After, Piece, Run, add_rows, joined, new_rows
 from milepost.storage.memory import Holder, Memory, Publisher
 from milepost.storage.operations import (
     POSTPONED,
@@ -377,7 +377,7 @@ class Transaction:
             made = joined(by_topic[topic])
             for piece in made:
                 data = _bytes(piece.batch)
-                stays = piece.piece and len(data) >= KEPT_BYTES
+                stays = piece.stays
                 if stays:
                     kept.add(piece.piece)
                 entries.append({

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from milepost.batch import Batch
+from milepost.batch.neighbours import ENTRY
 from milepost.errors import DuplicateMessage
 from milepost.storage import Append, Appended, Attach, Cursor, Move, Part, Retention, Store, compaction
 from milepost.storage.compaction import Small, run_of
-from milepost.storage.joining import JOINED_BYTES, JOINED_ROWS
 from tests.conftest import Server
 from tests.unit.storage.conftest import Rig, rows
 
@@ -214,8 +214,8 @@ def test_runs_are_neighbours_within_bounds(drawn: list[tuple[int, int, bool, boo
     run, done = run_of(entries)
     if run:
         assert len(run) > 1
-        assert sum(entry.bytes for entry in run) <= JOINED_BYTES
-        assert sum(entry.rows for entry in run) <= JOINED_ROWS
+        assert sum(entry.bytes for entry in run) <= ENTRY.bytes
+        assert sum(entry.rows for entry in run) <= ENTRY.rows
         assert not any(entry.after for entry in run[1:])
         assert all(one.first + one.rows == two.first for one, two in itertools.pairwise(run))
         start = entries.index(run[0])
