@@ -20,7 +20,7 @@ from milepost.query import Predicate
 from milepost.storage.reading import SINGLE_BYTES
 
 if TYPE_CHECKING:
-    from milepost.storage import Store, Stored
+    from milepost.storage import Store, StoredEntry
 
 READ_BYTES: Final = 4 << 20  # of the log, at a time
 ENOUGH_BYTES: Final = 2 << 20  # of rows that match: then they are handed out, and reading goes on later
@@ -123,7 +123,7 @@ class LogReader(NamedTuple):
         """The first offset that is retained."""
         return self.store.resolve(self.topic, "earliest").get(self.log, 0)
 
-    def _entries(self, offset: int, stop: int | None) -> list[Stored]:
+    def _entries(self, offset: int, stop: int | None) -> list[StoredEntry]:
         try:
             rows = None if stop is None else stop - offset
             return self.store.read(self.topic, self.log, offset, max_bytes=READ_BYTES, max_rows=rows)
@@ -197,7 +197,7 @@ class LogReader(NamedTuple):
 _NONE: Final[Offsets] = np.zeros(0, np.uint64)
 
 
-def _runs(entries: list[Stored]) -> Iterator[Run]:
+def _runs(entries: list[StoredEntry]) -> Iterator[Run]:
     """Entries that are looked at together: a predicate costs as much for one row as for a thousand."""
     for _, group in groupby(entries, key=_fingerprint):
         alike = list(group)
@@ -205,16 +205,16 @@ def _runs(entries: list[Stored]) -> Iterator[Run]:
         yield from map(_run, runs(alike, sizes, rows, READ, _free))
 
 
-def _fingerprint(entry: Stored) -> int:
+def _fingerprint(entry: StoredEntry) -> int:
     return fingerprint_of(entry.data)
 
 
-def _free(run: list[Stored], entry: Stored) -> bool:
+def _free(run: list[StoredEntry], entry: StoredEntry) -> bool:
     """Whether no entry waits for another log: one that does is looked at alone."""
     return entry.after is None and run[0].after is None
 
 
-def _run(entries: list[Stored]) -> Run:
+def _run(entries: list[StoredEntry]) -> Run:
     datas = [entry.data for entry in entries]
     last = entries[-1]
     return Run(entries[0].first, last.first + last.rows, datas, sum(map(len, datas)), entries[0].after)

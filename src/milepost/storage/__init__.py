@@ -40,7 +40,7 @@ from milepost.storage.operations import (
     Stage,
     Staged,
     Start,
-    Stored,
+    StoredEntry,
     SubscriptionRecord,
     TopicRecord,
     Trim,
@@ -92,7 +92,7 @@ __all__ = [
     "Extent",
     "Position",
     "Start",
-    "Stored",
+    "StoredEntry",
     "SubscriptionRecord",
     "TopicRecord",
 ]

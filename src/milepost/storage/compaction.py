@@ -1,4 +1,4 @@
-"""Small entries that lie side by side become large ones, which are read many times as fast."""
+"""EntryHeader entries that lie side by side become large ones, which are read many times as fast."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from milepost.batch.neighbours import ENTRY, join_encoded, runs
 from milepost.schema import Schema
+from milepost.storage.operations import StoredEntry
 from milepost.storage.reading import TIME
 
 RUN_ENTRIES: Final = 64  # joined in one step: some milliseconds, and everybody who writes waits for it
@@ -16,7 +17,7 @@ LARGE_ROWS: Final = ENTRY.rows // 2  # the same in rows
 RUN: Final = ENTRY._replace(small=LARGE_BYTES - 1, items=RUN_ENTRIES)
 
 
-class Small(NamedTuple):
+class EntryHeader(NamedTuple):
     """An entry that may be joined, without its data."""
 
     first: int
@@ -30,18 +31,7 @@ class Small(NamedTuple):
         return self.bytes >= LARGE_BYTES or self.rows >= LARGE_ROWS
 
 
-class Joint(NamedTuple):
-    """An entry as it is stored."""
-
-    first: int
-    rows: int
-    first_us: int
-    last_us: int
-    times: bytes | None
-    data: bytes
-
-
-def run_of(entries: Sequence[Small]) -> tuple[list[Small], int]:
+def run_of(entries: Sequence[EntryHeader]) -> tuple[list[EntryHeader], int]:
     """Neighbours worth joining, and the offset before which nothing will ever be.
 
     A run is worth it when it cannot grow, when it makes a large entry, or when it is of many; and when its largest is
@@ -67,20 +57,22 @@ def run_of(entries: Sequence[Small]) -> tuple[list[Small], int]:
     return run, done
 
 
-def _follows(run: list[Small], entry: Small) -> bool:
+def _follows(run: list[EntryHeader], entry: EntryHeader) -> bool:
     last = run[-1]
     # Rows before one that waits for another log must not wait with it: they may be what that log waits for.
     return not entry.after and last.first + last.rows == entry.first and last.rows < LARGE_ROWS > entry.rows
 
 
-def _worth(run: list[Small]) -> bool:
+def _worth(run: list[EntryHeader]) -> bool:
     sizes = [entry.bytes for entry in run]
     total = sum(sizes)
     enough = total >= LARGE_BYTES or sum(entry.rows for entry in run) >= LARGE_ROWS or len(run) >= RUN_WORTH
     return len(run) > 1 and enough and max(sizes) * 2 <= total
 
 
-def join(entries: Sequence[Joint], schemas: dict[int, Schema], fingerprints: Sequence[int]) -> tuple[Joint, int] | None:
+def join(
+    entries: Sequence[StoredEntry], schemas: dict[int, Schema], fingerprints: Sequence[int]
+) -> tuple[StoredEntry, int] | None:
     """The first entries of one schema as one, and how many they are; None when they cannot be joined."""
     schema = schemas.get(fingerprints[0])
     if schema is None:
@@ -94,16 +86,17 @@ def join(entries: Sequence[Joint], schemas: dict[int, Schema], fingerprints: Seq
     batch = join_encoded([entry.data for entry in run], schema)
     if batch is None:
         return None
-    made = Joint(run[0].first, len(batch), run[0].first_us, run[-1].last_us, _times(run), bytes(batch))
+    first = run[0]
+    made = StoredEntry(first.first, len(batch), first.time_us, bytes(batch), first.after, run[-1].last_us, _times(run))
     return made, count
 
 
-def _times(run: Sequence[Joint]) -> bytes:
+def _times(run: Sequence[StoredEntry]) -> bytes:
     """Where each of the entries began, and when it was stored; neighbours of one time are told once."""
     pairs: list[tuple[int, int]] = []
     base = run[0].first
     for entry in run:
-        known = TIME.iter_unpack(entry.times) if entry.times else [(0, entry.first_us)]
+        known = TIME.iter_unpack(entry.times) if entry.times else [(0, entry.time_us)]
         for row, time_us in known:
             if not pairs or pairs[-1][1] != time_us:
                 pairs.append((entry.first - base + row, time_us))

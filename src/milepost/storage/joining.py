@@ -11,51 +11,43 @@ from milepost.batch import Batch
 from milepost.batch.neighbours import ENTRY, join, join_encoded, runs
 from milepost.errors import InvalidValue
 from milepost.schema import Schema
+from milepost.storage.operations import Part
 
-KEPT_BYTES: Final = 1 << 17  # of a staged piece: from here on it stays where it is, and is not joined to others
+KEPT_BYTES: Final = 1 << 17  # of a staged part: from here on it stays where it is, and is not joined to others
 _STAMPS_END: Final = 1 << 63  # databases count in signed 64 bits: enough until the year 6,429
 
 After = tuple[int, int]
 
 
-class Piece(NamedTuple):
-    """Rows for one topic, in the order in which they are stored."""
-
-    topic: int
-    batch: Batch
-    after: After | None = None
-    piece: int = 0  # of rows that were staged: where the store has their bytes already
-
-    @property
-    def stays(self) -> bool:
-        """Whether its bytes stay where they were staged: then it is an entry by itself."""
-        return self.piece != 0 and len(self.batch.data) >= KEPT_BYTES
+def stays(part: Part) -> bool:
+    """Whether the bytes of staged rows stay where they were staged: then they are an entry by themselves."""
+    return part.piece != 0 and len(part.batch.data) >= KEPT_BYTES
 
 
-class Run(NamedTuple):
+class EncodedRows(NamedTuple):
     """Rows for one topic that came one by one, each the bytes of a batch of its own, of one schema."""
 
     topic: int
     schema: Schema
     datas: list[bytes]
 
-    def pieces(self) -> list[Piece]:
-        """The rows as one piece, or a piece each, to be joined as far as that goes."""
+    def parts(self) -> list[Part]:
+        """The rows as one part, or a part each, to be joined as far as that goes."""
         datas = self.datas
         if len(datas) <= ENTRY.rows and sum(map(len, datas)) <= ENTRY.bytes:
             batch = join_encoded(datas, self.schema)
             if batch is not None:
-                return [Piece(self.topic, batch)]
-        return [Piece(self.topic, Batch.trusted(data, self.schema)) for data in datas]
+                return [Part(self.topic, batch)]
+        return [Part(self.topic, Batch.trusted(data, self.schema)) for data in datas]
 
 
-def add_rows(pieces: list[Piece | Run], topic: int, schema: Schema, datas: list[bytes]) -> None:
+def add_rows(parts: list[Part | EncodedRows], topic: int, schema: Schema, datas: list[bytes]) -> None:
     """Put rows behind others, together with those that came in the same way."""
-    last = pieces[-1] if pieces else None
-    if isinstance(last, Run) and last.topic == topic and last.schema is schema:
+    last = parts[-1] if parts else None
+    if isinstance(last, EncodedRows) and last.topic == topic and last.schema is schema:
         last.datas.extend(datas)
     else:
-        pieces.append(Run(topic, schema, datas))
+        parts.append(EncodedRows(topic, schema, datas))
 
 
 def new_rows(batch: Batch, mark: int, previous: int = 0) -> tuple[Batch | None, int]:
@@ -82,49 +74,49 @@ def new_rows(batch: Batch, mark: int, previous: int = 0) -> tuple[Batch | None, 
     return kept, last
 
 
-def joined(given: Iterable[Piece | Run]) -> list[Piece]:
+def joined(given: Iterable[Part | EncodedRows]) -> list[Part]:
     """Pieces of one topic, neighbours of one schema joined up to the size of an entry; their order stays."""
-    pieces = _pieces(given)
-    if len(pieces) == 1:
-        return pieces
-    made: list[Piece] = []
-    sizes = [len(piece.batch.data) for piece in pieces]
-    rows = [len(piece.batch) for piece in pieces]
-    for run in runs(pieces, sizes, rows, ENTRY, _fits):
+    parts = _parts(given)
+    if len(parts) == 1:
+        return parts
+    made: list[Part] = []
+    sizes = [len(part.batch.data) for part in parts]
+    rows = [len(part.batch) for part in parts]
+    for run in runs(parts, sizes, rows, ENTRY, _fits):
         made += run if len(run) == 1 else _one(run)
     return made
 
 
-def _pieces(given: Iterable[Piece | Run]) -> list[Piece]:
-    pieces: list[Piece] = []
-    for piece in given:
-        if isinstance(piece, Run):
-            pieces += piece.pieces()
+def _parts(given: Iterable[Part | EncodedRows]) -> list[Part]:
+    parts: list[Part] = []
+    for part in given:
+        if isinstance(part, EncodedRows):
+            parts += part.parts()
         else:
-            pieces.append(piece)
-    return pieces
+            parts.append(part)
+    return parts
 
 
-def _fits(run: list[Piece], piece: Piece) -> bool:
+def _fits(run: list[Part], part: Part) -> bool:
     first = run[0]
-    schema, other = piece.batch.schema, first.batch.schema
-    if (schema is not other and schema != other) or (piece.piece and piece.stays) or (first.piece and first.stays):
+    schema, other = part.batch.schema, first.batch.schema
+    if (schema is not other and schema != other) or (part.piece and stays(part)) or (first.piece and stays(first)):
         return False
-    if piece.after is None:
+    if part.after is None:
         return True
-    # Rows wait for one log at most. The search is from the end, so that pieces which all wait cost a step each.
-    last = next((before.after for before in reversed(run) if before.after is not None), piece.after)
-    return last[0] == piece.after[0]
+    # Rows wait for one log at most. The search is from the end, so that parts which all wait cost a step each.
+    last = next((before.after for before in reversed(run) if before.after is not None), part.after)
+    return last[0] == part.after[0]
 
 
-def _one(run: list[Piece]) -> list[Piece]:
-    """A run as one piece, or as it is when that exceeds a limit of batches."""
+def _one(run: list[Part]) -> list[Part]:
+    """A run as one part, or as it is when that exceeds a limit of batches."""
     first = run[0]
-    if all(len(piece.batch) == 1 for piece in run):
-        batch = join_encoded([bytes(piece.batch.data) for piece in run], first.batch.schema)
+    if all(len(part.batch) == 1 for part in run):
+        batch = join_encoded([bytes(part.batch.data) for part in run], first.batch.schema)
     else:
-        batch = join([piece.batch for piece in run])
+        batch = join([part.batch for part in run])
     if batch is None:
         return run
     # Of two positions of one log the later one is behind both, and as sure to be there.
-    return [Piece(first.topic, batch, max([piece.after for piece in run if piece.after is not None], default=None))]
+    return [Part(first.topic, batch, max([part.after for part in run if part.after is not None], default=None))]

@@ -8,13 +8,13 @@ from collections import defaultdict
 import pytest
 
 from milepost.batch import Batch
-from milepost.storage import Append, Part, Store, Stored
+from milepost.storage import Append, Part, Store, StoredEntry
 from tests.unit.storage.conftest import SCHEMA, Rig, rows
 
 
 def read_all(store: Store, topic: int, logs: list[int], chance: random.Random) -> list[tuple[int, int]]:
     """Read all logs in any order that the entries allow; (publisher, stamp) of each row."""
-    waiting: dict[int, list[Stored]] = {}
+    waiting: dict[int, list[StoredEntry]] = {}
     for log in logs:
         offset = 0
         waiting[log] = []

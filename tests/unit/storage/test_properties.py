@@ -17,7 +17,7 @@ from milepost.batch import Batch
 from milepost.batch.neighbours import ENTRY
 from milepost.errors import DuplicateMessage
 from milepost.storage import Append, Appended, Attach, Cursor, Move, Part, Retention, Store, compaction
-from milepost.storage.compaction import Small, run_of
+from milepost.storage.compaction import EntryHeader, run_of
 from tests.conftest import Server
 from tests.unit.storage.conftest import Rig, rows
 
@@ -209,7 +209,7 @@ def test_runs_are_neighbours_within_bounds(drawn: list[tuple[int, int, bool, boo
     entries, first = [], 0
     for count, size, gap, after in drawn:
         first += 5 if gap and count % 7 == 0 else 0
-        entries.append(Small(first, count, size, after and count % 5 == 0))
+        entries.append(EntryHeader(first, count, size, after and count % 5 == 0))
         first += count
     run, done = run_of(entries)
     if run:
