@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -11,22 +12,21 @@ import numpy.typing as npt
 
 from milepost.batch import Batch
 from milepost.batch.header import fingerprint_of, rows_of
+from milepost.batch.neighbours import READ, join, join_encoded, runs
 from milepost.broker.core.log.subscription import Found
 from milepost.broker.core.topics.topic import Version
-from milepost.errors import CorruptLog, MilepostError, QueryTooCostly
+from milepost.errors import CorruptLog, QueryTooCostly
 from milepost.query import Predicate
 from milepost.storage.reading import SINGLE_BYTES
 
 if TYPE_CHECKING:
-    from milepost.operations import Stored
+    from milepost.operations import StoredEntry
     from milepost.storage import Store
 
 READ_BYTES: Final = 4 << 20  # of the log, at a time
 ENOUGH_BYTES: Final = 2 << 20  # of rows that match: then they are handed out, and reading goes on later
 SLICE_S: Final = 0.25  # seconds, after which a reader says the same: the threads that read are few
 MOST_BYTES: Final = 256 << 20  # of the log, before a reader that finds nothing says how far it has got
-JOINED_BYTES: Final = 1 << 18  # of a batch that was made by joining neighbours
-SMALL_BYTES: Final = 1 << 15  # of a batch that is joined: of a larger one, a frame costs less than copying its columns
 SINGLE: Final = 32  # entries of one row, one after the other, after which more of them are expected
 
 Offsets = npt.NDArray[np.uint64]
@@ -124,7 +124,7 @@ class LogReader(NamedTuple):
         """The first offset that is retained."""
         return self.store.resolve(self.topic, "earliest").get(self.log, 0)
 
-    def _entries(self, offset: int, stop: int | None) -> list[Stored]:
+    def _entries(self, offset: int, stop: int | None) -> list[StoredEntry]:
         try:
             rows = None if stop is None else stop - offset
             return self.store.read(self.topic, self.log, offset, max_bytes=READ_BYTES, max_rows=rows)
@@ -168,15 +168,11 @@ class LogReader(NamedTuple):
         if self.filtered and predicate is None:
             yield Found(self.log, start, end, None, _NONE, after)
             return
-        if len(datas) == 1:
-            batch = Batch.trusted(datas[0], version.schema)
-        else:
-            try:
-                batch = Batch.joined(datas, version.schema)
-            except MilepostError:  # right one by one, and too much together for some limit
-                for alone in _apart(run):
-                    yield from self._found(alone, offset, stop)
-                return
+        batch = join_encoded(datas, version.schema)
+        if batch is None:
+            for alone in _apart(run):
+                yield from self._found(alone, offset, stop)
+            return
         if not self.filtered:
             rows = batch.slice(skip, most) if skip or end < there else batch
             yield Found(self.log, start, end, rows, np.arange(start, end, dtype=np.uint64), after)
@@ -202,25 +198,24 @@ class LogReader(NamedTuple):
 _NONE: Final[Offsets] = np.zeros(0, np.uint64)
 
 
-def _runs(entries: list[Stored]) -> Iterator[Run]:
+def _runs(entries: list[StoredEntry]) -> Iterator[Run]:
     """Entries that are looked at together: a predicate costs as much for one row as for a thousand."""
-    run: list[Stored] = []
-    size = kind = 0
-    for entry in entries:
-        length = len(entry.data)
-        found = fingerprint_of(entry.data)
-        small = length <= SMALL_BYTES and entry.after is None
-        if run and (not small or found != kind or size + length > JOINED_BYTES):
-            yield _run(run)
-            run, size = [], 0
-        run.append(entry)
-        kind = found
-        size += length if small else JOINED_BYTES  # nothing joins a large one
-    if run:
-        yield _run(run)
+    for _, group in groupby(entries, key=_fingerprint):
+        alike = list(group)
+        sizes, rows = [len(entry.data) for entry in alike], [entry.rows for entry in alike]
+        yield from map(_run, runs(alike, sizes, rows, READ, _free))
 
 
-def _run(entries: list[Stored]) -> Run:
+def _fingerprint(entry: StoredEntry) -> int:
+    return fingerprint_of(entry.data)
+
+
+def _free(run: list[StoredEntry], entry: StoredEntry) -> bool:
+    """Whether no entry waits for another log: one that does is looked at alone."""
+    return entry.after is None and run[0].after is None
+
+
+def _run(entries: list[StoredEntry]) -> Run:
     datas = [entry.data for entry in entries]
     last = entries[-1]
     return Run(entries[0].first, last.first + last.rows, datas, sum(map(len, datas)), entries[0].after)
@@ -228,7 +223,7 @@ def _run(entries: list[Stored]) -> Run:
 
 def _single_runs(first: int, datas: list[bytes]) -> list[Run]:
     """The same for entries of one row and of one schema: as many in each as may be joined."""
-    each = max(1, JOINED_BYTES // max(map(len, datas)))
+    each = max(1, READ.bytes // max(map(len, datas)))
     parts = [(at, datas[at : at + each]) for at in range(0, len(datas), each)]
     return [Run(first + at, first + at + len(part), part, sum(map(len, part))) for at, part in parts]
 
@@ -244,40 +239,27 @@ def _apart(run: Run) -> Iterator[Run]:
 
 def _joined(found: list[Found]) -> list[Found]:
     """Small neighbours of one schema as one, and what holds no rows with what stands before it."""
-    result: list[Found] = []
-    group: list[Found] = []
-    first: Batch | None = None  # of the group
-    size = 0
-    for part in found:
-        batch = part.batch
-        length = 0 if batch is None else len(batch.data)
-        if group:
-            fits = (
-                batch is None
-                or first is None
-                or (length <= SMALL_BYTES and size + length <= JOINED_BYTES and first.schema is batch.schema)
-            )
-            if not fits or group[-1].next != part.start or part.after is not None:
-                result += _one(group)
-                group, first, size = [], None, 0
-        group.append(part)
-        first = batch if first is None else first
-        size += length if length <= SMALL_BYTES else JOINED_BYTES  # nothing joins a large one
-    return result + _one(group) if group else result
+    sizes = [0 if part.batch is None else len(part.batch.data) for part in found]
+    rows = [len(part.offsets) for part in found]
+    return [one for run in runs(found, sizes, rows, READ, _follows) for one in _one(run)]
 
 
-def _one(group: list[Found]) -> list[Found]:
-    full = [part for part in group if part.batch is not None]
-    if len(group) == 1:
-        return group
-    batch: Batch | None = None
-    offsets = _NONE
-    if len(full) == 1:
-        batch, offsets = full[0].batch, full[0].offsets
-    elif full:
-        try:
-            batch = Batch.concat([part.batch for part in full if part.batch is not None])
-        except MilepostError:
-            return group  # right one by one, and too much together for some limit
-        offsets = np.concatenate([part.offsets for part in full])
-    return [group[0]._replace(next=group[-1].next, batch=batch, offsets=offsets)]
+def _follows(run: list[Found], part: Found) -> bool:
+    if run[-1].next != part.start or part.after is not None:
+        return False
+    if part.batch is None:
+        return True
+    before = run[-1].batch or next((other.batch for other in reversed(run) if other.batch is not None), part.batch)
+    return before.schema is part.batch.schema
+
+
+def _one(run: list[Found]) -> list[Found]:
+    """A run as one, or as it is when that exceeds a limit of batches."""
+    if len(run) == 1:
+        return run
+    full = [part for part in run if part.batch is not None]
+    batch = join([part.batch for part in full if part.batch is not None]) if full else None
+    if full and batch is None:
+        return run
+    offsets = np.concatenate([part.offsets for part in full]) if full else _NONE
+    return [run[0]._replace(next=run[-1].next, batch=batch, offsets=offsets)]

@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
+from itertools import starmap
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
@@ -51,18 +52,11 @@ class Places:
         return len(self.offsets)
 
 
-class Span(NamedTuple):
+class BatchRows(NamedTuple):
     """Rows of a batch: neighbours, or some."""
 
     batch: Located
     rows: slice | npt.NDArray[np.intp]
-
-
-class Piece(NamedTuple):
-    """Rows that one frame can name, by so many ranges at most."""
-
-    spans: list[Span]
-    ranges: int
 
 
 class Grant:
@@ -75,29 +69,30 @@ class Grant:
 
     __slots__ = ("acked", "messages", "settled", "spans")
 
-    def __init__(self, spans: list[Span], messages: list[Any], acked: asyncio.Future[bool]) -> None:
+    def __init__(self, spans: list[BatchRows], messages: list[Any], acked: asyncio.Future[bool]) -> None:
         self.spans: Final = spans
         self.messages: Final = messages
         self.acked: Final = acked
         self.settled = False
 
 
-class Entry:
-    """Rows that are acknowledged together, and who is told; nobody, when it is automatic."""
+class PendingAck:
+    """Rows that are acknowledged together, and the get or the call that waits for it; none when it is automatic."""
 
     __slots__ = ("grant", "lasting", "ranges", "spans", "waiter", "word")
 
     def __init__(
         self,
-        piece: Piece,
+        spans: list[BatchRows],
+        ranges: int,
         *,
         word: Word = "done",
         lasting: bool = False,
         grant: Grant | None = None,
         waiter: asyncio.Future[None] | None = None,
     ) -> None:
-        self.spans: Final = piece.spans
-        self.ranges: Final = piece.ranges
+        self.spans: Final = spans
+        self.ranges: Final = ranges  # that name its rows in a frame
         self.word: Final = word
         self.lasting: Final = lasting  # they are this client's on the next connection as well: it says so again there
         self.grant: Final = grant
@@ -112,14 +107,14 @@ class Entry:
         return sum(len(span.batch.offsets[span.rows]) for span in self.spans)
 
 
-class Pending:
-    """One acknowledgement that is under way."""
+class AckFrame:
+    """An ACK frame that is under way."""
 
-    __slots__ = ("entries", "reply", "sequence")
+    __slots__ = ("acks", "reply", "sequence")
 
-    def __init__(self, sequence: int, entries: list[Entry]) -> None:
+    def __init__(self, sequence: int, acks: list[PendingAck]) -> None:
         self.sequence: Final = sequence
-        self.entries: Final = entries
+        self.acks: Final = acks
         self.reply: asyncio.Future[Any] | None = None
 
 
@@ -146,37 +141,39 @@ class Acks:
     def __init__(self, subscription: Granting) -> None:
         self._subscription = subscription
         self._connection: Connection | None = None
-        self._flying: deque[Pending] = deque()
-        self._next: deque[Entry] = deque()
+        self._flying: deque[AckFrame] = deque()
+        self._next: deque[PendingAck] = deque()
         self._idle: list[asyncio.Future[None]] = []  # wait until nothing is under way
         self._reserved = False  # a transaction's commit carries the next one: nothing else is sent until that is over
-        self._retained: list[Entry] = []  # automatic ones that the store did not take: they go with the next,
+        self._retained: list[PendingAck] = []  # automatic ones that the store did not take: they go with the next,
         self._later: asyncio.TimerHandle | None = None  # or when this is due
         self.sequence = 0  # of the last that was sent
 
     # What is acknowledged
 
-    def automatic(self, spans: list[Span]) -> None:
+    def automatic(self, spans: list[BatchRows]) -> None:
         """Rows that the application is done with; nobody waits for it."""
-        self._next.extend(map(Entry, _pieces(spans)))
+        self._next.extend(starmap(PendingAck, _framed(spans)))
         self._send()
 
-    def grant(self, grant: Grant, due: list[Span]) -> None:
+    def grant(self, grant: Grant, due: list[BatchRows]) -> None:
         """Rows to be returned by get: their messages are granted when this is committed. `due` are automatic ones."""
-        self._next.extend(map(Entry, _pieces(due)))
-        (piece,) = _pieces(grant.spans)  # no get takes more than go into one
-        self._next.append(Entry(piece, grant=grant))
+        self._next.extend(starmap(PendingAck, _framed(due)))
+        ((spans, count),) = _framed(grant.spans)  # no get takes more rows than one frame can name
+        self._next.append(PendingAck(spans, count, grant=grant))
         self._send()
 
     def explicit(
-        self, spans: list[Span], word: Word, *, lasting: bool = False
-    ) -> list[tuple[list[Span], asyncio.Future[None]]]:
+        self, spans: list[BatchRows], word: Word, *, lasting: bool = False
+    ) -> list[tuple[list[BatchRows], asyncio.Future[None]]]:
         """Rows that the application names: a future for its waiting, for each part that goes into one frame."""
         loop = asyncio.get_running_loop()
-        made = [(piece, loop.create_future()) for piece in _pieces(spans)]
-        self._next.extend(Entry(piece, word=word, lasting=lasting, waiter=waiter) for piece, waiter in made)
+        made: list[tuple[list[BatchRows], asyncio.Future[None]]] = []
+        for named, count in _framed(spans):
+            made.append((named, loop.create_future()))
+            self._next.append(PendingAck(named, count, word=word, lasting=lasting, waiter=made[-1][1]))
         self._send()
-        return [(piece.spans, waiter) for piece, waiter in made]
+        return made
 
     @property
     def busy(self) -> bool:
@@ -189,7 +186,7 @@ class Acks:
         while self.busy:
             await self._idly()
 
-    async def reserve(self, spans: list[Span]) -> Ack:
+    async def reserve(self, spans: list[BatchRows]) -> Ack:
         """The acknowledgement that a transaction's commit carries, once nothing else is under way.
 
         Nothing else will be, until `released`: of two, it would not be known which the last number is of.
@@ -232,42 +229,42 @@ class Acks:
             return False
         if not self._flying:
             return True
-        alone = not self._next[0].automatic or not all(entry.automatic for entry in self._flying[-1].entries)
+        alone = not self._next[0].automatic or not all(ack.automatic for ack in self._flying[-1].acks)
         return not alone and len(self._flying) < AUTOMATIC_FRAMES
 
-    def _send_one(self, connection: Connection, entries: list[Entry]) -> None:
+    def _send_one(self, connection: Connection, acks: list[PendingAck]) -> None:
         done, again, handed = (
-            _ranges(span for entry in entries if entry.word == word for span in entry.spans) for word in _WORDS
+            _ranges(span for ack in acks if ack.word == word for span in ack.spans) for word in _WORDS
         )
         self.sequence += 1
-        pending = Pending(self.sequence, entries)
-        self._flying.append(pending)
+        frame = AckFrame(self.sequence, acks)
+        self._flying.append(frame)
         number = self._subscription.number
         reply = connection.request(
             lambda request: Ack(
-                request=request, subscription=number, sequence=pending.sequence, done=done, again=again, handed=handed
+                request=request, subscription=number, sequence=frame.sequence, done=done, again=again, handed=handed
             )
         )
-        pending.reply = reply
-        reply.add_done_callback(partial(self._answered, pending, connection))
+        frame.reply = reply
+        reply.add_done_callback(partial(self._answered, frame, connection))
 
-    def _fitting(self) -> list[Entry]:
+    def _fitting(self) -> list[PendingAck]:
         """As many of those that wait as one frame may name; the others go with the next."""
-        entries = [self._next.popleft()]
-        left = limits.ACK_RANGES - entries[0].ranges
-        rows = entries[0].rows
+        acks = [self._next.popleft()]
+        left = limits.ACK_RANGES - acks[0].ranges
+        rows = acks[0].rows
         while self._next and self._next[0].ranges <= left:
             rows += self._next[0].rows
-            if self._next[0].automatic and rows > AUTOMATIC_ROWS and all(entry.automatic for entry in entries):
+            if self._next[0].automatic and rows > AUTOMATIC_ROWS and all(ack.automatic for ack in acks):
                 break
             if self._flying and not self._next[0].automatic:
                 break
-            entries.append(self._next.popleft())
-            left -= entries[-1].ranges
-        return entries
+            acks.append(self._next.popleft())
+            left -= acks[-1].ranges
+        return acks
 
-    def _answered(self, pending: Pending, connection: Connection, reply: asyncio.Future[Any]) -> None:
-        if pending not in self._flying or reply.cancelled():
+    def _answered(self, frame: AckFrame, connection: Connection, reply: asyncio.Future[Any]) -> None:
+        if frame not in self._flying or reply.cancelled():
             return
         error = reply.exception()
         if error is not None and not connection.alive:
@@ -275,27 +272,27 @@ class Acks:
         if isinstance(error, InDoubt):
             connection.refused(error)  # the same: only the sequence that another connection is told says what it is
             return
-        self._flying.remove(pending)
+        self._flying.remove(frame)
         if error is None:
-            self._succeed(pending.entries)
+            self._succeed(frame.acks)
         elif isinstance(error, StoreError):
-            self._retain([entry for entry in pending.entries if entry.automatic])
-            for entry in reversed(pending.entries):  # each grant goes before everything that waits
-                if entry.grant is not None:
-                    entry.grant.settled = True
-                    self._subscription.refused(entry.grant)
-                    _raise(entry.grant.acked, error)
-                if entry.waiter is not None:
-                    _raise(entry.waiter, error)
+            self._retain([ack for ack in frame.acks if ack.automatic])
+            for ack in reversed(frame.acks):  # each grant goes before everything that waits
+                if ack.grant is not None:
+                    ack.grant.settled = True
+                    self._subscription.refused(ack.grant)
+                    _raise(ack.grant.acked, error)
+                if ack.waiter is not None:
+                    _raise(ack.waiter, error)
         elif isinstance(error, AckMismatch):
-            self._drop(pending.entries, error)
+            self._drop(frame.acks, error)
         else:
-            self._fail(pending.entries, error)
+            self._fail(frame.acks, error)
         self._send()
         self._tell()
 
-    def _retain(self, entries: list[Entry]) -> None:
-        self._retained += entries
+    def _retain(self, acks: list[PendingAck]) -> None:
+        self._retained += acks
         if self._retained and self._later is None:
             self._later = asyncio.get_running_loop().call_later(RETAINED_S, self._again)
 
@@ -306,28 +303,28 @@ class Acks:
         self._retained = []
         self._send()
 
-    def _succeed(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            if entry.grant is not None:
-                self._settle(entry.grant, True)
-            if entry.waiter is not None and not entry.waiter.done():
-                entry.waiter.set_result(None)
+    def _succeed(self, acks: Iterable[PendingAck]) -> None:
+        for ack in acks:
+            if ack.grant is not None:
+                self._settle(ack.grant, True)
+            if ack.waiter is not None and not ack.waiter.done():
+                ack.waiter.set_result(None)
 
-    def _drop(self, entries: Iterable[Entry], error: BaseException) -> None:
+    def _drop(self, acks: Iterable[PendingAck], error: BaseException) -> None:
         """Rows that are not this client's any more: whoever gets waits for others, whoever acknowledges is told."""
-        for entry in entries:
-            if entry.grant is not None:
-                self._settle(entry.grant, False)
-            if entry.waiter is not None:
-                _raise(entry.waiter, error)
+        for ack in acks:
+            if ack.grant is not None:
+                self._settle(ack.grant, False)
+            if ack.waiter is not None:
+                _raise(ack.waiter, error)
 
-    def _fail(self, entries: Iterable[Entry], error: BaseException) -> None:
-        for entry in entries:
-            if entry.grant is not None:
-                _raise(entry.grant.acked, error)
-                self._settle(entry.grant, False)
-            if entry.waiter is not None:
-                _raise(entry.waiter, error)
+    def _fail(self, acks: Iterable[PendingAck], error: BaseException) -> None:
+        for ack in acks:
+            if ack.grant is not None:
+                _raise(ack.grant.acked, error)
+                self._settle(ack.grant, False)
+            if ack.waiter is not None:
+                _raise(ack.waiter, error)
 
     def _settle(self, grant: Grant, acked: bool) -> None:
         grant.settled = True
@@ -349,12 +346,12 @@ class Acks:
         self._connection = connection
         self.sequence = max(self.sequence, carried_out)
         flying, self._flying = self._flying, deque()
-        for pending in flying:
-            if pending.sequence <= carried_out:
-                self._succeed(pending.entries)
+        for frame in flying:
+            if frame.sequence <= carried_out:
+                self._succeed(frame.acks)
             else:
-                self._next.extendleft(entry for entry in reversed(pending.entries) if entry.lasting)
-                self._drop([entry for entry in pending.entries if not entry.lasting], _lost())
+                self._next.extendleft(ack for ack in reversed(frame.acks) if ack.lasting)
+                self._drop([ack for ack in frame.acks if not ack.lasting], _lost())
         self._send()
         self._tell()
 
@@ -362,8 +359,8 @@ class Acks:
         """The connection is gone, and rows that were handed out on it will come again."""
         self._connection = None
         self._retained = []
-        gathered, self._next = self._next, deque(entry for entry in self._next if entry.lasting)
-        self._drop([entry for entry in gathered if not entry.lasting], _lost())
+        gathered, self._next = self._next, deque(ack for ack in self._next if ack.lasting)
+        self._drop([ack for ack in gathered if not ack.lasting], _lost())
         self._tell()
 
     def end(self, error: MilepostError) -> None:
@@ -374,31 +371,31 @@ class Acks:
             self._later.cancel()
         flying, self._flying = self._flying, deque()
         gathered, self._next = self._next, deque()
-        for pending in flying:
-            if pending.reply is not None and _carried_out(pending.reply):
-                self._succeed(pending.entries)  # the answer came just before the end, and nobody has looked at it yet
+        for frame in flying:
+            if frame.reply is not None and _carried_out(frame.reply):
+                self._succeed(frame.acks)  # the answer came just before the end, and nobody has looked at it yet
             else:
-                self._fail(pending.entries, error)
+                self._fail(frame.acks, error)
         self._fail(gathered, error)
         self._tell()
 
 
-def _pieces(spans: list[Span]) -> list[Piece]:
-    """Spans, in as many parts as it takes for each to go into one frame."""
+def _framed(spans: list[BatchRows]) -> list[tuple[list[BatchRows], int]]:
+    """Spans, in as many parts as it takes for each to go into one frame, with the number of its ranges."""
     most = limits.ACK_RANGES
-    found: list[Piece] = []
+    found: list[tuple[list[BatchRows], int]] = []
     for span in spans:
         for part, count in _counted(span, most):
-            if found and found[-1].ranges + count <= most:
-                last = found[-1]
-                last.spans.append(part)
-                found[-1] = Piece(last.spans, last.ranges + count)
+            if found and found[-1][1] + count <= most:
+                named, before = found[-1]
+                named.append(part)
+                found[-1] = named, before + count
             else:
-                found.append(Piece([part], count))
+                found.append(([part], count))
     return found
 
 
-def _counted(span: Span, most: int) -> list[tuple[Span, int]]:
+def _counted(span: BatchRows, most: int) -> list[tuple[BatchRows, int]]:
     """A span and the number of its ranges, or parts of it when they are more than `most`."""
     offsets = span.batch.offsets[span.rows]
     size = len(offsets)
@@ -410,10 +407,10 @@ def _counted(span: Span, most: int) -> list[tuple[Span, int]]:
     if count <= most:
         return [(span, count)]
     rows = np.arange(len(span.batch))[span.rows]
-    return [(Span(span.batch, rows[at : at + most]), len(rows[at : at + most])) for at in range(0, size, most)]
+    return [(BatchRows(span.batch, rows[at : at + most]), len(rows[at : at + most])) for at in range(0, size, most)]
 
 
-def _ranges(spans: Iterable[Span]) -> dict[int, list[list[int]]]:
+def _ranges(spans: Iterable[BatchRows]) -> dict[int, list[list[int]]]:
     """Exactly the rows of spans: by log, ascending, and none twice."""
     found: dict[int, list[npt.NDArray[np.uint64]]] = {}
     for batch, rows in spans:

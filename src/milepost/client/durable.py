@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from milepost import limits
 from milepost.batch import Batch
-from milepost.client.acks import AUTOMATIC_ROWS, Acks, Grant, Span, Word
+from milepost.client.acks import AUTOMATIC_ROWS, Acks, BatchRows, Grant, Word
 from milepost.client.connection import Connection, Parcel
 from milepost.client.logbatch import LogBatch, ranges
 from milepost.client.options import Options
@@ -34,7 +34,7 @@ class Detacher(Protocol):
     async def detach(self, subscription: DurableSubscription) -> None: ...
 
 
-class Out:
+class HandedOut:
     """Rows of a batch that the application has and has not acknowledged, for explicit acknowledgement."""
 
     __slots__ = ("batch", "open")
@@ -76,12 +76,12 @@ class DurableSubscription(Subscription):
         self._acks = Acks(self)
         self._position: dict[int, int] = {}  # by log: the offset after what was handed out
         self._received: dict[int, int] = {}  # … and after what has arrived
-        self._granted: deque[tuple[Any, Span | None]] = deque()  # acknowledged for a get that was given up meanwhile
+        self._granted: deque[tuple[Any, BatchRows | None]] = deque()  # acknowledged for a get that was cancelled
         self._orphans: set[Grant] = set()  # of gets that were given up: not yet clear whether acknowledged
-        self._due: list[Span] = []  # handed out by iteration and done with
+        self._due: list[BatchRows] = []  # handed out by iteration and done with
         self._due_rows = 0
-        self._outs: dict[int, Out] = {}  # by the identity of the batch
-        self._blocks: dict[int, Out] = {}  # … and of its columns, which is what a message knows
+        self._outs: dict[int, HandedOut] = {}  # by the identity of the batch
+        self._blocks: dict[int, HandedOut] = {}  # … and of its columns, which is what a message knows
         self._connections = 0  # that were lost
         self._whole = False  # the batch was handed out as one, not message by message
         self._from = self._stop = 0  # rows of the batch: first not accounted for, and the end of this breath
@@ -227,7 +227,7 @@ class DurableSubscription(Subscription):
     def _take(self, count: int) -> Grant | None:
         """Up to so many rows that are here, in order; None when none are."""
         acked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        spans: list[Span] = []
+        spans: list[BatchRows] = []
         messages: list[Any] = []
         while len(messages) < count:
             left = length_hint(self._indexes)
@@ -241,7 +241,7 @@ class DurableSubscription(Subscription):
             assert isinstance(batch, LogBatch)
             messages += islice(self.current, count - len(messages))
             self._from = self._stop - length_hint(self._indexes)
-            spans.append(Span(batch, slice(start, self._from)))
+            spans.append(BatchRows(batch, slice(start, self._from)))
             if self.options.name and self.options.explicit:
                 self._out(batch).open[start : self._from] = True
             _advance(self._position, batch.log, int(batch.offsets[self._from - 1]) + 1)
@@ -250,7 +250,7 @@ class DurableSubscription(Subscription):
             return None
         return Grant(spans, messages, acked)
 
-    def _tell(self, span: Span | None) -> None:
+    def _tell(self, span: BatchRows | None) -> None:
         if span is not None and isinstance(span.rows, slice) and isinstance(span.batch, LogBatch):
             self._told = span.batch, span.rows.stop - 1
 
@@ -292,7 +292,7 @@ class DurableSubscription(Subscription):
         if self.options.explicit:
             self._out(batch).open[start:row] = True
             return
-        self._due.append(Span(batch, slice(start, row)))
+        self._due.append(BatchRows(batch, slice(start, row)))
         self._due_rows += row - start
 
     def _acknowledge_due(self) -> None:
@@ -300,10 +300,10 @@ class DurableSubscription(Subscription):
         if due:
             self._acks.automatic(due)
 
-    def _out(self, batch: LogBatch) -> Out:
+    def _out(self, batch: LogBatch) -> HandedOut:
         out = self._outs.get(id(batch))
         if out is None:
-            out = self._outs[id(batch)] = Out(batch)
+            out = self._outs[id(batch)] = HandedOut(batch)
             for group in batch.groups:
                 self._blocks[id(group.block)] = out
         return out
@@ -350,13 +350,13 @@ class DurableSubscription(Subscription):
         self._came_back()
         return id(what) in self._outs or id(getattr(what, "_block", None)) in self._blocks
 
-    def named(self, what: Any) -> tuple[list[Span], int]:
+    def named(self, what: Any) -> tuple[list[BatchRows], int]:
         """Rows that a transaction acknowledges with its commit, and for `give_back` when they were handed out."""
         self._require_explicit()
         self._came_back()
         return self._named(what), self._connections
 
-    def give_back(self, spans: list[Span], connections: int) -> None:
+    def give_back(self, spans: list[BatchRows], connections: int) -> None:
         """They were not acknowledged, and can be; unless the connection broke since, for then they come again."""
         if connections == self._connections and not self._ended:
             for batch, rows in spans:
@@ -381,7 +381,7 @@ class DurableSubscription(Subscription):
         self._came_back()
         await self._say(self._named(what), word)
 
-    async def _say(self, named: list[Span], word: Word, *, lasting: bool = False) -> None:
+    async def _say(self, named: list[BatchRows], word: Word, *, lasting: bool = False) -> None:
         """Have something said of rows; returns when that is stored."""
         failed: MilepostError | None = None
         connections = self._connections
@@ -398,10 +398,10 @@ class DurableSubscription(Subscription):
         if failed is not None:
             raise failed
 
-    def _named(self, what: Any) -> list[Span]:
+    def _named(self, what: Any) -> list[BatchRows]:
         """The rows that the application means, which are then acknowledged no more."""
         if what is None:
-            spans = [Span(out.batch, np.flatnonzero(out.open)) for out in self._outs.values() if out.open.any()]
+            spans = [BatchRows(out.batch, np.flatnonzero(out.open)) for out in self._outs.values() if out.open.any()]
             if not spans:
                 raise NotExpectingAck("nothing that was handed out waits for an acknowledgement; get something first")
             self._forget_outs()
@@ -417,7 +417,7 @@ class DurableSubscription(Subscription):
             out, rows = self._blocks.get(id(block)), np.array([row])
         return self._close(out, rows)
 
-    def _close(self, out: Out | None, rows: npt.NDArray[np.intp]) -> list[Span]:
+    def _close(self, out: HandedOut | None, rows: npt.NDArray[np.intp]) -> list[BatchRows]:
         if out is None or not out.open[rows].all():
             raise AckMismatch(
                 "this message is not waiting for an acknowledgement: it was acknowledged before, or the connection "
@@ -428,7 +428,7 @@ class DurableSubscription(Subscription):
             del self._outs[id(out.batch)]
             for group in out.batch.groups:
                 del self._blocks[id(group.block)]
-        return [Span(out.batch, rows)]
+        return [BatchRows(out.batch, rows)]
 
     def _forget_outs(self) -> None:
         self._outs.clear()
@@ -516,7 +516,7 @@ class DurableSubscription(Subscription):
         self._came_back()
         spans = self._due
         if self.options.explicit:
-            spans = [Span(out.batch, np.flatnonzero(out.open)) for out in self._outs.values()]
+            spans = [BatchRows(out.batch, np.flatnonzero(out.open)) for out in self._outs.values()]
         found: dict[int, list[npt.NDArray[np.uint64]]] = {}
         for batch, rows in spans:
             found.setdefault(batch.log, []).append(batch.offsets[rows])

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from milepost.client.acks import Places, Span, Word
+from milepost.client.acks import BatchRows, Places, Word
 from milepost.client.connection import Connection
 from milepost.client.durable import DurableSubscription
 from milepost.client.logbatch import LogBatch
@@ -90,7 +90,7 @@ class HandoutSubscription(DurableSubscription):
         self._require_explicit()
         log, offset = place
         try:
-            await self._say([Span(Places(log, [offset]), slice(0, 1))], word, lasting=True)
+            await self._say([BatchRows(Places(log, [offset]), slice(0, 1))], word, lasting=True)
         except AckMismatch:
             self._forget_place(place)
             raise

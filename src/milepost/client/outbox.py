@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from milepost import limits
 from milepost.batch import Batch, Collector, Copier
+from milepost.batch.neighbours import FRAME, join, runs
+from milepost.client.unsettled import PendingPut
 from milepost.errors import LimitExceeded
 from milepost.query import encode
 from milepost.schema import Schema
@@ -17,14 +19,6 @@ GATHERED_ROWS: Final = 2_048  # leave together at the latest: the fixed costs of
 PIECES_BYTES: Final = 1 << 20  # of rows that were encoded one by one and wait
 PUT_HEADER: Final = 8  # bytes before the batch in the body of a PUT
 IDS_BYTES: Final = 64  # at most, of a batch's IDs beside its stamps, and of a frame's header
-
-
-class Piece(NamedTuple):
-    """Rows that are encoded, of one version. IDs are given when they leave."""
-
-    batch: Batch
-    key: bytes  # of its single row, which leaves in a frame of its own; empty for rows without one
-    waiters: list[asyncio.Future[None]]  # of durable puts: for the storing of its rows
 
 
 class Outbox:
@@ -38,7 +32,7 @@ class Outbox:
     __slots__ = (
         "_bytes",
         "_collector",
-        "_pieces",
+        "_puts",
         "add",
         "alone",
         "batch_bytes",
@@ -66,8 +60,8 @@ class Outbox:
         self.durable = False
         self.waiters: list[asyncio.Future[None]] = []  # of durable puts: for the storing of what is collected
         self.unwatched = False  # rows are here that nobody waits for
-        self._pieces: deque[Piece] = deque()  # in order, before what is collected
-        self.kept = 0  # rows in the pieces
+        self._puts: deque[PendingPut] = deque()  # in order, before what is collected
+        self.kept = 0  # rows in the puts
         self._bytes = 0
         self._use(schema)
 
@@ -95,7 +89,7 @@ class Outbox:
 
     def fail_waiters(self, error: Exception) -> None:
         """Fail the puts that wait for rows that are here. The rows stay."""
-        for waiters in (*(piece.waiters for piece in self._pieces), self.waiters):
+        for waiters in (*(put.waiters for put in self._puts), self.waiters):
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(error)
@@ -105,7 +99,7 @@ class Outbox:
     def clear(self) -> None:
         """Throw away the rows that are here."""
         self._cut()
-        self._pieces.clear()
+        self._puts.clear()
         self.kept = self._bytes = 0
 
     def __len__(self) -> int:
@@ -126,63 +120,68 @@ class Outbox:
 
     def take(self, row: Any) -> list[asyncio.Future[None]]:
         """Add a row that `add` refused, or raise what is wrong with it; nothing else is lost. Its waiters, none yet."""
-        piece = Piece(self.encoded(row), b"", [])
-        self.keep(piece)
-        return piece.waiters
+        put = PendingPut([(self, self.encoded(row))], [])
+        self.keep(put)
+        return put.waiters
 
-    def keep(self, piece: Piece) -> None:
+    def keep(self, put: PendingPut) -> None:
         """Add rows that are encoded."""
         self._cut()
-        self._pieces.append(piece)
-        self._count(piece)
+        self._puts.append(put)
+        self._count(put)
 
     def _cut(self) -> None:
-        """What is collected becomes a piece."""
+        """What is collected becomes a put."""
         if self._collector is not None and self.collected:
-            piece = Piece(self._collector.batch(), b"", self.waiters)
+            put = PendingPut([(self, self._collector.batch())], self.waiters)
             self.waiters = []
-            self._pieces.append(piece)
-            self._count(piece)
+            self._puts.append(put)
+            self._count(put)
 
-    def _count(self, piece: Piece) -> None:
-        self.kept += len(piece.batch)
-        self._bytes += len(piece.batch.data)
+    def _count(self, put: PendingPut) -> None:
+        self.kept += len(put.batch)
+        self._bytes += len(put.batch.data)
         if self.full:
             self.gathering = False
 
-    def next(self) -> Piece:
+    def next(self) -> PendingPut:
         """Take out what is to leave first: a row with a key, or all up to one, as far as one schema goes."""
         self._cut()
+        puts = self._puts
+        if len(puts) == 1:
+            return self._pop()
+        sizes, rows = [len(put.batch.data) for put in puts], [len(put.batch) for put in puts]
+        run = next(runs(puts, sizes, rows, FRAME, _alike))
+        batch = join([put.batch for put in run])
         first = self._pop()
-        alike = [first]
-        while self._pieces and _join(first, self._pieces[0]):
-            alike.append(self._pop())
-        if len(alike) == 1:
+        if batch is None or len(run) == 1:
             return first
-        waiters = [waiter for piece in alike for waiter in piece.waiters]
-        return Piece(Batch.concat(piece.batch for piece in alike), b"", waiters)
+        for _ in run[1:]:
+            self._pop()
+        return PendingPut([(self, batch)], [waiter for put in run for waiter in put.waiters])
 
-    def _pop(self) -> Piece:
-        piece = self._pieces.popleft()
-        self.kept -= len(piece.batch)
-        self._bytes -= len(piece.batch.data)
-        return piece
+    def _pop(self) -> PendingPut:
+        put = self._puts.popleft()
+        self.kept -= len(put.batch)
+        self._bytes -= len(put.batch.data)
+        return put
 
-    def give_back(self, piece: Piece) -> None:
+    def give_back(self, put: PendingPut) -> None:
         """What `next` took out and did not fit into a frame is the first again."""
-        self._pieces.appendleft(piece)
-        self._count(piece)
+        self._puts.appendleft(put)
+        self._count(put)
 
     def collector(self) -> Collector | Copier | None:
         """The collector, when everything that waits is in it: its rows are then encoded and given IDs at once."""
-        return self._collector if self.collected and not self._pieces else None
+        return self._collector if self.collected and not self._puts else None
 
 
-def _join(one: Piece, other: Piece) -> bool:
-    """Whether two pieces can leave in one batch. One that did not fit into a frame may have IDs, to be replaced."""
-    if one.key or other.key or one.batch.ids is not None or other.batch.ids is not None:
+def _alike(run: list[PendingPut], put: PendingPut) -> bool:
+    """Whether a put can leave in one batch with others. One that did not fit into a frame may have IDs already."""
+    first = run[0]
+    if first.key or put.key or first.batch.ids is not None or put.batch.ids is not None:
         return False
-    return one.batch.schema == other.batch.schema
+    return first.batch.schema == put.batch.schema
 
 
 def _refuse(row: Any) -> None:

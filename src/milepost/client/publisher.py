@@ -13,11 +13,12 @@ from milepost import limits
 from milepost.batch import Batch, Draft, Ids, Stamper
 from milepost.batch.collector import REFUSED
 from milepost.client.connection import Connection, as_lost, wall_clock
-from milepost.client.outbox import PUT_HEADER, Outbox, Piece
+from milepost.client.outbox import PUT_HEADER, Outbox
 from milepost.client.session import Session
 from milepost.client.staging import Staging
 from milepost.client.storing import Storing
 from milepost.client.topic import KnownTopic, declaration
+from milepost.client.unsettled import PendingPut
 from milepost.errors import (
     ConnectionLost,
     DuplicateMessage,
@@ -486,7 +487,7 @@ class Publisher:
             if len(made.data) <= box.batch_bytes:
                 self._write(box, made)
                 return
-            box.keep(Piece(made, b"", []))
+            box.keep(PendingPut([(box, made)], []))
         while len(box) and self._session.has_room:
             try:
                 self._write(box, self.fitting(box, box.next())[0])
@@ -494,17 +495,18 @@ class Publisher:
                 self.doubted(error)
         box.gathering = not box.full
 
-    def fitting(self, box: Outbox, piece: Piece) -> tuple[Batch, bool]:
-        """Rows of a piece out of an outbox, under IDs, and whether these are all: the rest is back in the outbox.
+    def fitting(self, box: Outbox, put: PendingPut) -> tuple[Batch, bool]:
+        """Rows of a put out of an outbox, under IDs, and whether these are all: the rest is back in the outbox.
 
         `LimitExceeded` when the first alone is larger than a frame; it is lost then, and the rest is back too.
         """
-        stop, rows = 1, len(piece.batch)
+        batch = put.batch
+        stop, rows = 1, len(batch)
         try:
-            made, stop = self.piece(box, piece.batch, 0, rows)
+            made, stop = self.piece(box, batch, 0, rows)
         finally:
             if stop < rows:
-                box.give_back(piece._replace(batch=piece.batch.slice(stop)))
+                box.give_back(PendingPut([(box, batch.slice(stop))], put.waiters, put.key))
         return made, stop == rows
 
     def piece(self, box: Outbox, batch: Batch | Draft, start: int, stop: int) -> tuple[Batch, int]:

@@ -40,7 +40,7 @@ class Published(NamedTuple):
     rows: int  # that are seen now, those of `extra` among them
 
 
-class _Ticket:
+class _PendingStage:
     """A piece between the frame that took it away and the broker's word that it is stored."""
 
     __slots__ = ("batch", "box", "connection", "done", "stage")
@@ -64,7 +64,7 @@ class Staging:
     def __init__(self, session: Session, publisher: Publisher) -> None:
         self._session = session
         self._publisher = publisher
-        self._tickets: dict[_Ticket, None] = {}  # in the order in which they were sent
+        self._pending: dict[_PendingStage, None] = {}  # in the order in which they were sent
         self._bytes = 0
         self._sequences: dict[tuple[str, int, int, int], int] = {}  # of an attempt: of its next piece
 
@@ -72,7 +72,7 @@ class Staging:
 
     async def send_again(self, connection: Connection) -> None:
         """Send what is not answered on a new connection, in the same order; the store knows what it has."""
-        for ticket in list(self._tickets):
+        for ticket in list(self._pending):
             if not ticket.box.number:
                 self._settle(ticket, UnknownTopic(f"topic {ticket.box.name!r} is gone; declare it, and stage again"))
                 continue
@@ -82,7 +82,7 @@ class Staging:
 
     def stop(self, error: MilepostError) -> None:
         """Nothing will be sent any more."""
-        for ticket in list(self._tickets):
+        for ticket in list(self._pending):
             self._settle(ticket, error)
 
     # The verbs
@@ -192,7 +192,7 @@ class Staging:
 
     @property
     def _has_room(self) -> bool:
-        return len(self._tickets) < UNDER_WAY and self._bytes < UNDER_WAY_BYTES
+        return len(self._pending) < UNDER_WAY and self._bytes < UNDER_WAY_BYTES
 
     def _piece(self, batch: Batch | Draft, start: int, stop: int) -> tuple[Batch, int]:
         """Rows under IDs of this client, fewer if they do not fit into a frame, and the row after the last of them."""
@@ -213,21 +213,21 @@ class Staging:
         self._sequences[key] = sequence + 1  # at the end: the first ones are those that were not used for longest
         while len(self._sequences) > ATTEMPTS_KNOWN:
             del self._sequences[next(iter(self._sequences))]
-        ticket = _Ticket(Stage(0, *key, sequence, 0, b""), box, batch)
-        self._tickets[ticket] = None
+        ticket = _PendingStage(Stage(0, *key, sequence, 0, b""), box, batch)
+        self._pending[ticket] = None
         self._bytes += len(batch.data)
         self._publisher.rows += len(batch)
         self._publisher.batches += 1
         self._write(connection, ticket)
         return ticket.done
 
-    def _write(self, connection: Connection, ticket: _Ticket) -> None:
+    def _write(self, connection: Connection, ticket: _PendingStage) -> None:
         ticket.connection = connection
         answer = connection.stage(ticket.stage._replace(topic=ticket.box.number, data=ticket.batch.data))
         answer.add_done_callback(lambda future: self._answered(ticket, connection, future))
 
-    def _answered(self, ticket: _Ticket, connection: Connection, answer: asyncio.Future[Any]) -> None:
-        if ticket.connection is not connection or ticket not in self._tickets or answer.cancelled():
+    def _answered(self, ticket: _PendingStage, connection: Connection, answer: asyncio.Future[Any]) -> None:
+        if ticket.connection is not connection or ticket not in self._pending or answer.cancelled():
             return  # it was sent again since, or given up
         error = answer.exception()
         if isinstance(error, ConnectionLost) and self._session.failure is None:
@@ -236,8 +236,8 @@ class Staging:
             ticket.box.number = 0  # it may have been deleted and made anew, under another number: ask again
         self._settle(ticket, error)
 
-    def _settle(self, ticket: _Ticket, error: BaseException | None) -> None:
-        del self._tickets[ticket]
+    def _settle(self, ticket: _PendingStage, error: BaseException | None) -> None:
+        del self._pending[ticket]
         self._bytes -= len(ticket.batch.data)
         if error is not None:
             self._publisher.refused += 1

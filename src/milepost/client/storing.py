@@ -12,9 +12,9 @@ from milepost import limits
 from milepost.batch import Batch, Ids, Stamper
 from milepost.batch.collector import REFUSED
 from milepost.client.connection import Connection
-from milepost.client.outbox import IDS_BYTES, Outbox, Piece
+from milepost.client.outbox import IDS_BYTES, Outbox
 from milepost.client.session import Session
-from milepost.client.unsettled import Ticket, Unsettled
+from milepost.client.unsettled import PendingPut, Unsettled
 from milepost.errors import (
     DuplicateMessage,
     InvalidValue,
@@ -50,7 +50,7 @@ class Publishing(Protocol):
     def doubted(self, error: MilepostError) -> None: ...
     async def box(self, name: str) -> Outbox: ...
     def ids(self, rows: int) -> Ids: ...
-    def fitting(self, box: Outbox, piece: Piece) -> tuple[Batch, bool]: ...
+    def fitting(self, box: Outbox, put: PendingPut) -> tuple[Batch, bool]: ...
     async def require_version(self, topic: str, batch: Batch) -> None: ...
     def room(self) -> None: ...
     def soon(self, box: Outbox) -> None: ...
@@ -59,13 +59,13 @@ class Publishing(Protocol):
 class Storing:
     """Sends durable puts, keeps them until the broker's word, and sends them again where that was lost.
 
-    Stamps are given when a frame leaves, so that frames, tickets and stamps have one order.
+    Stamps are given when a frame leaves, so that frames, puts and stamps have one order.
     """
 
     def __init__(self, session: Session, publisher: Publishing) -> None:
         self._session = session
         self._publisher = publisher
-        self._restored: Connection | None = None  # the one on which tickets were sent again; not yet in use, perhaps
+        self._restored: Connection | None = None  # the one on which puts were sent again; not yet in use, perhaps
         self._resumed = 0  # puts on this connection up to which failures of the store are known
         self._settling: list[asyncio.Future[None]] = []  # wait for durable puts to be settled
         self.unsettled: Final = Unsettled()
@@ -99,13 +99,13 @@ class Storing:
     async def send_again(self, connection: Connection) -> None:
         """Send what is not settled on a new connection, before anything new; topics have their numbers on it."""
         self._restored = connection
-        for ticket in list(self.unsettled.tickets):
-            if not all(box.number for box, _ in ticket.parts):
-                names = ", ".join(repr(box.name) for box, _ in ticket.parts if not box.number)
-                self._fail([ticket], UnknownTopic(f"topic {names} is gone; declare it, and put again"))
+        for put in list(self.unsettled.puts):
+            if not all(box.number for box, _ in put.parts):
+                names = ", ".join(repr(box.name) for box, _ in put.parts if not box.number)
+                self._fail([put], UnknownTopic(f"topic {names} is gone; declare it, and put again"))
                 continue
-            await connection.room(sum(len(batch.data) + IDS_BYTES for _, batch in ticket.parts[:-1]))
-            self._write(connection, ticket)
+            await connection.room(sum(len(batch.data) + IDS_BYTES for _, batch in put.parts[:-1]))
+            self._write(connection, put)
         self._tell()
 
     def stored(self, put: int) -> None:
@@ -115,45 +115,45 @@ class Storing:
         if self._session.connection is not None:
             self._publisher.room()
 
-    def refuse(self, error: MilepostError, put: int) -> bool:
-        """The broker did not take a put; False when it was not a durable one."""
-        ticket = self.unsettled.numbered(put)
+    def refuse(self, error: MilepostError, number: int) -> bool:
+        """The broker did not take a PUT frame; False when it was not for a durable topic."""
+        put = self.unsettled.numbered(number)
         if isinstance(error, StoreError):
-            self._store_failed(error, put, ticket)
-        elif ticket is None:
+            self._store_failed(error, number, put)
+        elif put is None:
             return False
-        elif ticket.doubtful and isinstance(error, DuplicateMessage):
-            self.unsettled.repeated(ticket)
+        elif put.doubtful and isinstance(error, DuplicateMessage):
+            self.unsettled.repeated(put)
         else:
-            if ticket.unwatched and isinstance(error, DuplicateMessage):
-                error = DuplicateMessage(f"{error} (key {uuid.UUID(bytes=ticket.key)})")  # a flush is for many keys
-            self._fail([ticket], error)
+            if put.unwatched and isinstance(error, DuplicateMessage):
+                error = DuplicateMessage(f"{error} (key {uuid.UUID(bytes=put.key)})")  # a flush is for many keys
+            self._fail([put], error)
         self._tell()
         if self._session.connection is not None:
             self._publisher.room()  # what is given up is kept no longer
         return True
 
-    def _store_failed(self, error: StoreError, put: int, ticket: Ticket | None) -> None:
-        """The store did not take a put, and so none of those behind it: the broker waits for a word that we know.
+    def _store_failed(self, error: StoreError, number: int, put: PendingPut | None) -> None:
+        """The store did not take a put, and the broker refuses all later ones until this client sends RESUME.
 
         Otherwise a later put could be stored before an earlier one, whose stamps would then look like a repetition.
         """
         connection = self._session.connection or self._restored
-        if put <= self._resumed or connection is None:
-            self._fail([] if ticket is None else [ticket], error)
+        if number <= self._resumed or connection is None:
+            self._fail([] if put is None else [put], error)
             return
         self._resumed = connection.puts
         connection.say(Resume(connection.puts))
-        failed = self.unsettled.sent_from(put)
+        failed = self.unsettled.sent_from(number)
         self._fail(failed, error)
         _log.error("the broker could not store %d batches: %s", len(failed), error)
 
-    def _fail(self, tickets: list[Ticket], error: MilepostError) -> None:
+    def _fail(self, puts: list[PendingPut], error: MilepostError) -> None:
         publisher = self._publisher
-        for ticket in tickets:
-            self.unsettled.fail(ticket, error)
-            publisher.refused += len(ticket.parts)
-            if ticket.unwatched:
+        for put in puts:
+            self.unsettled.fail(put, error)
+            publisher.refused += len(put.parts)
+            if put.unwatched:
                 publisher.doubted(error)
 
     def lost(self) -> None:
@@ -177,7 +177,7 @@ class Storing:
     async def settled(self) -> None:
         """Wait until everything that was sent up to now is stored, or was refused."""
         last = self._publisher.stamper.last
-        while self.unsettled and self.unsettled.tickets[0].stamp <= last:
+        while self.unsettled and self.unsettled.puts[0].stamp <= last:
             self._session.require_open()
             waiter = asyncio.get_running_loop().create_future()
             self._settling.append(waiter)
@@ -244,7 +244,7 @@ class Storing:
         if wait:
             await self.send(box, draft.stamped(self._publisher.ids(1)), named)
             return
-        box.keep(Piece(draft, named, []))
+        box.keep(PendingPut([(box, draft)], [], named))
         box.unwatched, box.gathering = True, False
         self._publisher.soon(box)
 
@@ -266,7 +266,7 @@ class Storing:
         boxes = await self._room_together(drafts)
         batches = [batch.stamped(self._publisher.ids(len(batch))) for _, batch in drafts]
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._post(Ticket(list(zip(boxes, batches, strict=True)), self._publisher.stamper.last, [stored]))
+        self._post(PendingPut(list(zip(boxes, batches, strict=True)), [stored], stamp=self._publisher.stamper.last))
         await stored
         return sum(map(len, batches))
 
@@ -319,42 +319,44 @@ class Storing:
             box.waiters = []
             if len(batch.data) <= box.batch_bytes:
                 box.unwatched = False
-                self._post(Ticket([(box, batch)], publisher.stamper.last, waiters, unwatched=unwatched))
+                put = PendingPut([(box, batch)], waiters, stamp=publisher.stamper.last)
+                put.unwatched = unwatched
+                self._post(put)
                 return
-            box.keep(Piece(batch, b"", waiters))
+            box.keep(PendingPut([(box, batch)], waiters))
         while len(box) and self.has_room:
-            piece = box.next()
+            put = box.next()
             try:
-                batch, whole = publisher.fitting(box, piece)
+                batch, put.final = publisher.fitting(box, put)
             except LimitExceeded as error:  # a message that leaves no room for its ID in a frame of this connection
-                Ticket([], 0, piece.waiters).failed(error)
+                put.failed(error)
                 publisher.doubted(error)
                 continue
-            stamp = publisher.stamper.last
-            self._post(Ticket([(box, batch)], stamp, piece.waiters, unwatched=unwatched, key=piece.key, final=whole))
+            put.parts, put.stamp, put.unwatched = [(box, batch)], publisher.stamper.last, unwatched
+            self._post(put)
         box.unwatched = unwatched and len(box) > 0
 
     def send(self, box: Outbox, batch: Batch, key: bytes = b"") -> asyncio.Future[None]:
         """Send a batch that was stamped just now: a future of its storing."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._post(Ticket([(box, batch)], self._publisher.stamper.last, [stored], key=key))
+        self._post(PendingPut([(box, batch)], [stored], key, self._publisher.stamper.last))
         return stored
 
-    def _post(self, ticket: Ticket) -> None:
+    def _post(self, put: PendingPut) -> None:
         connection = self._session.connection
         assert connection is not None
         self._session.remember()
-        self.unsettled.add(ticket)
-        self._publisher.rows += sum(len(batch) for _, batch in ticket.parts)
-        self._publisher.batches += len(ticket.parts)
-        self._write(connection, ticket)
+        self.unsettled.add(put)
+        self._publisher.rows += sum(len(batch) for _, batch in put.parts)
+        self._publisher.batches += len(put.parts)
+        self._write(connection, put)
 
-    def _write(self, connection: Connection, ticket: Ticket) -> None:
-        ticket.first = connection.puts + 1
-        ticket.last = connection.puts + len(ticket.parts)
-        for number, (box, batch) in enumerate(ticket.parts, 1):
-            more = number < len(ticket.parts)
-            self._publisher.bytes += connection.put(box.number, batch.data, ticket.key, more)
+    def _write(self, connection: Connection, put: PendingPut) -> None:
+        put.first = connection.puts + 1
+        put.last = connection.puts + len(put.parts)
+        for count, (box, batch) in enumerate(put.parts, 1):
+            more = count < len(put.parts)
+            self._publisher.bytes += connection.put(box.number, batch.data, put.key, more)
 
 
 def _key_bytes(key: Any) -> bytes:

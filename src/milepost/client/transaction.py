@@ -17,7 +17,7 @@ from milepost import limits
 from milepost.batch import Batch
 from milepost.batch.header import Buffer
 from milepost.batch.plain_rows import PlainRows
-from milepost.client.acks import Span
+from milepost.client.acks import BatchRows
 from milepost.client.connection import Connection
 from milepost.client.durable import DurableSubscription
 from milepost.client.taken import Classes, QueueMessage, TakenBatch, micros
@@ -108,7 +108,7 @@ class Transaction:
         self._pending: list[_Pending] = []
         self._untold: deque[Receipt] = deque()  # for each frame that the broker has: whose messages have no IDs yet
         self._unsent = self._unconfirmed = 0  # bytes
-        self._acks: dict[DurableSubscription, list[tuple[list[Span], int]]] = {}
+        self._acks: dict[DurableSubscription, list[tuple[list[BatchRows], int]]] = {}
         self._lock = asyncio.Lock()  # one request at a time
         self._over: MilepostError | None = None  # why nothing can be done in it any more
         self._finished = False  # the broker has nothing of it

@@ -14,34 +14,36 @@ if TYPE_CHECKING:
 UNSENT: Final = 1 << 62  # a put number that no connection reaches
 
 
-class Ticket:
-    """What is stored all or none: the batch of one PUT frame, or those of linked ones.
+class PendingPut:
+    """Rows of one put, from the outbox until they are stored: all or none.
 
-    `waiters` may be shared with the tickets before it when one call took several frames: `final` is the one whose
-    storing means that all are stored, and the failing of any fails them.
+    One part is the batch of one PUT frame. An atomic put has several, and the others have one. Rows get their IDs when
+    the frames leave. `waiters` may be shared with the puts before it when one call took several frames: `final` is the
+    put whose storing means that all are stored, and the failing of any fails them.
     """
 
-    __slots__ = ("bytes", "doubtful", "final", "first", "key", "last", "parts", "stamp", "unwatched", "waiters")
+    __slots__ = ("doubtful", "final", "first", "key", "last", "parts", "stamp", "unwatched", "waiters")
 
     def __init__(
-        self,
-        parts: list[tuple[Outbox, Batch]],
-        stamp: int,
-        waiters: list[asyncio.Future[None]],
-        *,
-        unwatched: bool = False,
-        key: bytes = b"",
-        final: bool = True,
+        self, parts: list[tuple[Outbox, Batch]], waiters: list[asyncio.Future[None]], key: bytes = b"", stamp: int = 0
     ) -> None:
         self.parts = parts
-        self.stamp: Final = stamp  # of the last row
-        self.waiters: Final = waiters
-        self.unwatched: Final = unwatched  # some of the rows have nobody waiting: a flush tells if they fail
-        self.key: Final = key
-        self.final: Final = final
-        self.bytes: Final = sum(len(batch.data) for _, batch in parts)
+        self.waiters: Final = waiters  # of durable puts: for the storing of its rows
+        self.key: Final = key  # of its single row, which leaves in a frame of its own; empty for rows without one
+        self.stamp = stamp  # of the last row; 0: it has not left
+        self.unwatched = False  # nobody waits for some of the rows: a flush tells if they fail
+        self.final = True
         self.first = self.last = UNSENT  # numbers of its PUT frames on this connection
         self.doubtful = False  # it is sent again, though it may be stored: then a duplicate is this one itself
+
+    @property
+    def batch(self) -> Batch:
+        """The rows of a put that is not atomic."""
+        return self.parts[0][1]
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(batch.data) for _, batch in self.parts)
 
     def stored(self) -> None:
         if self.final:
@@ -57,79 +59,80 @@ class Ticket:
 
 
 class Unsettled:
-    """Tickets in the order of their stamps, which is also that of their put numbers."""
+    """Puts that have left, in the order of their stamps, which is also that of their put numbers."""
 
     def __init__(self) -> None:
-        self.tickets: Final[deque[Ticket]] = deque()
+        self.puts: Final[deque[PendingPut]] = deque()
         self.bytes = 0  # of their batches: kept for sending them again
 
     def __len__(self) -> int:
-        return len(self.tickets)
+        return len(self.puts)
 
-    def add(self, ticket: Ticket) -> None:
-        self.tickets.append(ticket)
-        self.bytes += ticket.bytes
+    def add(self, put: PendingPut) -> None:
+        self.puts.append(put)
+        self.bytes += put.bytes
 
-    def stored(self, put: int) -> None:
+    def stored(self, number: int) -> None:
         """Everything up to a put's number is stored."""
-        while self.tickets and self.tickets[0].last <= put:
+        while self.puts and self.puts[0].last <= number:
             self._pop().stored()
 
     def reached(self, mark: int) -> None:
-        """What a publisher's mark says on a new connection: everything up to the ticket with that stamp is stored.
+        """What a publisher's mark says on a new connection: everything up to the put with that stamp is stored.
 
-        A mark that lies between the stamps of tickets is no mark of a commit, as each of them is stored all or none:
+        A mark that lies between the stamps of puts is no mark of a commit, as each of them is stored all or none:
         the broker may have seen a live put with that stamp. Then all are sent again, and the store, which compares
         with what it has committed, takes those that it does not have.
         """
-        if any(ticket.stamp == mark for ticket in self.tickets):
-            while self.tickets and self.tickets[0].stamp <= mark:
+        if any(put.stamp == mark for put in self.puts):
+            while self.puts and self.puts[0].stamp <= mark:
                 self._pop().stored()
-        for ticket in self.tickets:
-            ticket.doubtful = ticket.doubtful or ticket.stamp <= mark
+        for put in self.puts:
+            put.doubtful = put.doubtful or put.stamp <= mark
 
-    def _pop(self) -> Ticket:
-        ticket = self.tickets.popleft()
-        self.bytes -= ticket.bytes
-        return ticket
+    def _pop(self) -> PendingPut:
+        put = self.puts.popleft()
+        self.bytes -= put.bytes
+        return put
 
-    def numbered(self, put: int) -> Ticket | None:
-        """The ticket that a put belongs to."""
-        for ticket in self.tickets:
-            if put <= ticket.last:
-                return ticket if ticket.first <= put else None
+    def numbered(self, number: int) -> PendingPut | None:
+        """The put that a frame belongs to, by the number of the frame."""
+        for put in self.puts:
+            if number <= put.last:
+                return put if put.first <= number else None
         return None
 
-    def fail(self, ticket: Ticket, error: Exception) -> None:
+    def fail(self, put: PendingPut, error: Exception) -> None:
         """One is refused; the others go on."""
-        self.tickets.remove(ticket)
-        self.bytes -= ticket.bytes
-        ticket.failed(error)
+        self.puts.remove(put)
+        self.bytes -= put.bytes
+        put.failed(error)
 
-    def repeated(self, ticket: Ticket) -> None:
+    def repeated(self, put: PendingPut) -> None:
         """One turned out to have been stored before."""
-        self.tickets.remove(ticket)
-        self.bytes -= ticket.bytes
-        ticket.stored()
+        self.puts.remove(put)
+        self.bytes -= put.bytes
+        put.stored()
 
-    def sent_from(self, put: int) -> list[Ticket]:
+    def sent_from(self, number: int) -> list[PendingPut]:
         """Those that were sent with or behind a put."""
-        return [ticket for ticket in self.tickets if put <= ticket.last < UNSENT]
+        return [put for put in self.puts if number <= put.last < UNSENT]
 
     def fail_all(self, error: Exception) -> None:
-        while self.tickets:
+        while self.puts:
             self._pop().failed(error)
 
     def unsent(self) -> None:
         """The connection is gone: its numbers mean nothing any more."""
-        for ticket in self.tickets:
-            ticket.first = ticket.last = UNSENT
+        for put in self.puts:
+            put.first = put.last = UNSENT
 
     def readdress(self, publisher: int, broker: int) -> None:
         """Rows that go to another broker than the one they were stamped for carry its number; stamps stay."""
-        for ticket in self.tickets:
-            ticket.parts = [
+        for put in self.puts:
+            put.parts = [
                 (box, batch.stamped(Ids.single(publisher, broker, batch.ids.stamps)))
-                for box, batch in ticket.parts
+                for box, batch in put.parts
                 if batch.ids is not None
             ]
+        self.bytes = sum(put.bytes for put in self.puts)

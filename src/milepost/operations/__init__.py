@@ -29,7 +29,7 @@ from milepost.operations.records import (
     Position,
     Retention,
     Start,
-    Stored,
+    StoredEntry,
     SubscriptionRecord,
     TopicRecord,
 )
@@ -77,7 +77,7 @@ __all__ = [
     "Cursor",
     "Part",
     "Entry",
-    "Stored",
+    "StoredEntry",
     "Extent",
     "TopicRecord",
     "SubscriptionRecord",

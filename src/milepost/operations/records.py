@@ -29,10 +29,12 @@ class Cursor(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Rows for one topic."""
+    """Rows for one topic. The store sets the last two fields on the way to the log."""
 
     topic: int  # the store's number
     batch: Batch
+    after: tuple[int, int] | None = None  # as in `StoredEntry`
+    piece: int = 0  # of staged rows: the number under which the store has their bytes already
 
 
 class Entry(NamedTuple):
@@ -42,20 +44,22 @@ class Entry(NamedTuple):
     log: int
     first: int
     batch: Batch
-    after: tuple[int, int] | None = None  # as in `Stored`
+    after: tuple[int, int] | None = None  # as in `StoredEntry`
     staged: bool = False  # its rows were staged, and are published now
 
 
-class Stored(NamedTuple):
+class StoredEntry(NamedTuple):
     """A row of the log's table: a batch as bytes, not yet checked against its schema."""
 
     first: int
     rows: int
-    time_us: int
+    time_us: int  # when its first row was stored; of a read in the middle, the first row that was asked for
     data: bytes
-    # Rows of a publisher that wrote another log before: whoever reads both comes to them after the rows of that log
-    # (the first number) before that offset (the second), which are all there.
+    # Rows of a publisher that wrote to another log before. A reader of both logs must first read the rows of that log
+    # (the first number) before that offset (the second). They are all stored.
     after: tuple[int, int] | None = None
+    last_us: int = 0  # when its last row was stored; as `times` for compaction only
+    times: bytes | None = None  # of an entry that was joined: see `TIME`
 
 
 class Extent(NamedTuple):

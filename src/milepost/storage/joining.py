@@ -2,58 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from milepost.batch import Batch
+from milepost.batch.neighbours import ENTRY, join, join_encoded, runs
 from milepost.errors import InvalidValue
+from milepost.operations import Part
 from milepost.schema import Schema
 
-JOINED_BYTES: Final = 1 << 20  # of an entry that was joined; larger ones read no faster, and cost memory
-JOINED_ROWS: Final = 65_536  # the same in rows, for the kernels that go over them
-KEPT_BYTES: Final = 1 << 17  # of a staged piece: from here on it stays where it is, and is not joined to others
+KEPT_BYTES: Final = 1 << 17  # of a staged part: from here on it stays where it is, and is not joined to others
 _STAMPS_END: Final = 1 << 63  # databases count in signed 64 bits: enough until the year 6,429
 
 After = tuple[int, int]
 
 
-class Piece(NamedTuple):
-    """Rows for one topic, in the order in which they are stored."""
-
-    topic: int
-    batch: Batch
-    after: After | None = None
-    piece: int = 0  # of rows that were staged: where the store has their bytes already
+def stays(part: Part) -> bool:
+    """Whether the bytes of staged rows stay where they were staged: then they are an entry by themselves."""
+    return part.piece != 0 and len(part.batch.data) >= KEPT_BYTES
 
 
-class Run(NamedTuple):
+class EncodedRows(NamedTuple):
     """Rows for one topic that came one by one, each the bytes of a batch of its own, of one schema."""
 
     topic: int
     schema: Schema
     datas: list[bytes]
 
-    def pieces(self) -> Iterator[Piece]:
-        """The rows as pieces that are entries by themselves."""
+    def parts(self) -> list[Part]:
+        """The rows as one part, or a part each, to be joined as far as that goes."""
         datas = self.datas
-        if len(datas) > JOINED_ROWS or sum(map(len, datas)) > JOINED_BYTES:
-            for data in datas:  # to be joined as far as they may be
-                yield Piece(self.topic, Batch.trusted(data, self.schema))
-        else:
-            alone = len(datas) == 1
-            batch = Batch.trusted(datas[0], self.schema) if alone else Batch.joined(datas, self.schema)
-            yield Piece(self.topic, batch)
+        if len(datas) <= ENTRY.rows and sum(map(len, datas)) <= ENTRY.bytes:
+            batch = join_encoded(datas, self.schema)
+            if batch is not None:
+                return [Part(self.topic, batch)]
+        return [Part(self.topic, Batch.trusted(data, self.schema)) for data in datas]
 
 
-def add_rows(pieces: list[Piece | Run], topic: int, schema: Schema, datas: list[bytes]) -> None:
+def add_rows(parts: list[Part | EncodedRows], topic: int, schema: Schema, datas: list[bytes]) -> None:
     """Put rows behind others, together with those that came in the same way."""
-    last = pieces[-1] if pieces else None
-    if isinstance(last, Run) and last.topic == topic and last.schema is schema:
+    last = parts[-1] if parts else None
+    if isinstance(last, EncodedRows) and last.topic == topic and last.schema is schema:
         last.datas.extend(datas)
     else:
-        pieces.append(Run(topic, schema, datas))
+        parts.append(EncodedRows(topic, schema, datas))
 
 
 def new_rows(batch: Batch, mark: int, previous: int = 0) -> tuple[Batch | None, int]:
@@ -80,54 +74,49 @@ def new_rows(batch: Batch, mark: int, previous: int = 0) -> tuple[Batch | None, 
     return kept, last
 
 
-def joined(given: Iterable[Piece | Run]) -> list[Piece]:
+def joined(given: Iterable[Part | EncodedRows]) -> list[Part]:
     """Pieces of one topic, neighbours of one schema joined up to the size of an entry; their order stays."""
-    made: list[Piece] = []
-    run: list[Piece] = []
-    size = rows = 0
-    after: After | None = None
-    alone = False  # what is in the run stays by itself
-    schema: Schema | None = None  # of the run
-    for piece in _pieces(given):
-        batch = piece.batch
-        more, bytes_more = len(batch), len(batch.data)
-        stays = piece.piece != 0 and bytes_more >= KEPT_BYTES
-        fits = (
-            run
-            and rows + more <= JOINED_ROWS
-            and size + bytes_more <= JOINED_BYTES
-            and not (stays or alone)
-            and (batch.schema is schema or batch.schema == schema)
-            and (after is None or piece.after is None or after[0] == piece.after[0])
-        )
-        if not fits:
-            if run:
-                made.append(_one(run, rows, after))
-            run, size, rows, after = [], 0, 0, None
-            alone, schema = stays, batch.schema
-        run.append(piece)
-        size += bytes_more
-        rows += more
-        # Of two positions of one log the later one is behind both, and as sure to be there.
-        if piece.after is not None:
-            after = piece.after if after is None else max(after, piece.after)
-    if run:
-        made.append(_one(run, rows, after))
+    parts = _parts(given)
+    if len(parts) == 1:
+        return parts
+    made: list[Part] = []
+    sizes = [len(part.batch.data) for part in parts]
+    rows = [len(part.batch) for part in parts]
+    for run in runs(parts, sizes, rows, ENTRY, _fits):
+        made += run if len(run) == 1 else _one(run)
     return made
 
 
-def _pieces(given: Iterable[Piece | Run]) -> Iterator[Piece]:
-    for piece in given:
-        if isinstance(piece, Run):
-            yield from piece.pieces()
+def _parts(given: Iterable[Part | EncodedRows]) -> list[Part]:
+    parts: list[Part] = []
+    for part in given:
+        if isinstance(part, EncodedRows):
+            parts += part.parts()
         else:
-            yield piece
+            parts.append(part)
+    return parts
 
 
-def _one(run: list[Piece], rows: int, after: After | None) -> Piece:
+def _fits(run: list[Part], part: Part) -> bool:
     first = run[0]
-    if len(run) == 1:
-        return Piece(first.topic, first.batch, after, first.piece)
-    if rows == len(run):  # each a row: as a compaction joins them
-        return Piece(first.topic, Batch.joined([bytes(piece.batch.data) for piece in run], first.batch.schema), after)
-    return Piece(first.topic, Batch.concat(piece.batch for piece in run), after)
+    schema, other = part.batch.schema, first.batch.schema
+    if (schema is not other and schema != other) or (part.piece and stays(part)) or (first.piece and stays(first)):
+        return False
+    if part.after is None:
+        return True
+    # Rows wait for one log at most. The search is from the end, so that parts which all wait cost a step each.
+    last = next((before.after for before in reversed(run) if before.after is not None), part.after)
+    return last[0] == part.after[0]
+
+
+def _one(run: list[Part]) -> list[Part]:
+    """A run as one part, or as it is when that exceeds a limit of batches."""
+    first = run[0]
+    if all(len(part.batch) == 1 for part in run):
+        batch = join_encoded([bytes(part.batch.data) for part in run], first.batch.schema)
+    else:
+        batch = join([part.batch for part in run])
+    if batch is None:
+        return run
+    # Of two positions of one log the later one is behind both, and as sure to be there.
+    return [Part(first.topic, batch, max([part.after for part in run if part.after is not None], default=None))]

@@ -22,7 +22,7 @@ from milepost.operations import (
     Position,
     Retention,
     Start,
-    Stored,
+    StoredEntry,
     SubscriptionRecord,
     TopicRecord,
 )
@@ -37,11 +37,13 @@ _PLACE: Final = struct.Struct("<qqqqI")
 TIME: Final = struct.Struct("<IQ")  # of an entry that was joined: a row, and the time from it on
 
 
-def read(session: Session, topic: int, log: int, offset: int, max_bytes: int, max_rows: int | None) -> list[Stored]:
+def read(
+    session: Session, topic: int, log: int, offset: int, max_bytes: int, max_rows: int | None
+) -> list[StoredEntry]:
     """Entries from the one that holds `offset` on; of offsets that were trimmed, from the first that is there."""
     most = READ_ENTRIES if max_rows is None else min(max_rows, READ_ENTRIES)  # each has a row that is wanted
     result = session.stream(statements.READ, topic=topic, log=log, offset=offset, most=most, max_bytes=max_bytes)
-    made: list[Stored] = []
+    made: list[StoredEntry] = []
     size = rows = 0
     try:
         row: Any
@@ -54,7 +56,9 @@ def read(session: Session, topic: int, log: int, offset: int, max_bytes: int, ma
                 raise _corrupt(topic, log, wanted, "the rows are missing")
             whole = checked(topic, log, first, count, sealed, piece if piece is not None else data)
             time_us = _time(times, wanted - first) or time_us
-            made.append(Stored(first, count, time_us, whole, None if after_log is None else (after_log, after_offset)))
+            made.append(
+                StoredEntry(first, count, time_us, whole, None if after_log is None else (after_log, after_offset))
+            )
             size += len(whole)
             rows += first + count - wanted
             if size >= max_bytes or (max_rows is not None and rows >= max_rows):

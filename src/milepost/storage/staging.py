@@ -13,12 +13,11 @@ from milepost import limits
 from milepost.batch import Batch
 from milepost.batch.header import fingerprint_of
 from milepost.errors import CorruptLog, LimitExceeded, StagingLost
-from milepost.operations import Publish, Stage, Staged, Unstage
+from milepost.operations import Part, Publish, Stage, Staged, Unstage
 from milepost.query import parse_schema
 from milepost.schema import Schema
 from milepost.storage import reading, statements
 from milepost.storage.database import Session
-from milepost.storage.joining import Piece
 
 READ_BYTES: Final = 16 << 20  # of pieces, in one statement
 PIECE_LEAST: Final = 4_096  # bytes that a piece counts for at least: however small, it is a row to look at
@@ -93,7 +92,7 @@ class Staging:
         self._change(stage.sink, sink._replace(bytes=total))
         return Staged(rows, "staged")
 
-    def staged(self, publish: Publish) -> list[Piece] | None:
+    def staged(self, publish: Publish) -> list[Part] | None:
         """The pieces of an epoch that is to be published, in order; None when it was published before."""
         sink = self._made(publish.sink)  # also of an epoch without rows: from here on it is ours alone
         if sink.epoch is not None and publish.epoch <= sink.epoch:
@@ -108,12 +107,12 @@ class Staging:
                 f"nothing is staged for {named}{more} of epoch {publish.epoch} of the sink {publish.sink!r}; nothing "
                 "was published: stage the epoch again, under new attempts"
             )
-        pieces: list[Piece] = []
+        pieces: list[Part] = []
         for pair in publish.parts:
             pieces += self._pieces(*found[pair])
         return pieces
 
-    def _pieces(self, stage: int, count: int, size: int) -> Iterator[Piece]:
+    def _pieces(self, stage: int, count: int, size: int) -> Iterator[Part]:
         """The pieces of a stage, some megabytes at a time: a session that is silent for long is ended by its server."""
         stops = [count]
         if size > READ_BYTES:
@@ -194,13 +193,13 @@ class Staging:
     def _discard(self, stages: list[int]) -> None:
         discard(self._session, stages)
 
-    def _opened(self, piece: int, topic: int, rows: int, data: Any) -> Piece:
+    def _opened(self, piece: int, topic: int, rows: int, data: Any) -> Part:
         whole = reading.intact(rows, data)
         if whole is None:
             raise CorruptLog(
                 f"a staged piece for topic {topic} is not what was written: unstage its epoch, and stage it again"
             )
-        return Piece(topic, Batch.trusted(whole, self._schema(topic, fingerprint_of(whole))), piece=piece)
+        return Part(topic, Batch.trusted(whole, self._schema(topic, fingerprint_of(whole))), piece=piece)
 
     def _schema(self, topic: int, fingerprint: int) -> Schema:
         found = self._schemas.get((topic, fingerprint))

@@ -26,7 +26,7 @@ from milepost.operations import (
     Operation,
     Position,
     Start,
-    Stored,
+    StoredEntry,
     SubscriptionRecord,
     TopicRecord,
     Work,
@@ -364,7 +364,7 @@ class Store:
 
     def read(
         self, topic: int, log: int, offset: int, *, max_bytes: int = 4 << 20, max_rows: int | None = None
-    ) -> list[Stored]:
+    ) -> list[StoredEntry]:
         """Entries of a topic in one log, from the one that holds `offset` on, at least one when there is one.
 
         The first entry may begin before `offset`, and before what is retained: the caller cuts it. When rows from

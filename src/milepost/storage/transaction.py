@@ -63,7 +63,7 @@ from milepost.operations import (
 from milepost.storage import holds, keys, reading, statements
 from milepost.storage.database import Session
 from milepost.storage.execution import POSTPONED, Committed, Spoiled, WorkContext, execute
-from milepost.storage.joining import KEPT_BYTES, After, Piece, Run, add_rows, joined, new_rows
+from milepost.storage.joining import After, EncodedRows, add_rows, joined, new_rows, stays
 from milepost.storage.memory import Holder, Memory, Publisher
 from milepost.storage.staging import Staging
 
@@ -201,17 +201,17 @@ class Transaction:
         """Write what has gathered."""
         if not self._appends and not self._moves:
             return
-        pieces: list[Piece | Run] = []
+        parts: list[Part | EncodedRows] = []
         if self._appends:
-            self._take_appends(pieces)
+            self._take_appends(parts)
             self._appends = []
         if self._moves:
-            self._take_moves(pieces)
+            self._take_moves(parts)
             self._moves = []
-        if pieces:
-            self._store(pieces)
+        if parts:
+            self._store(parts)
 
-    def _take_appends(self, pieces: list[Piece | Run]) -> None:
+    def _take_appends(self, parts: list[Part | EncodedRows]) -> None:
         numbers: set[int] = set()
         for _, append in self._appends:
             numbers.update(append.publishers if isinstance(append, AppendRows) else (append.publisher,))
@@ -223,9 +223,9 @@ class Transaction:
         for place, append in self._appends:
             try:
                 if isinstance(append, AppendRows):
-                    self._outcomes[place] = self._append_rows(append, marks, pieces)
+                    self._outcomes[place] = self._append_rows(append, marks, parts)
                     continue
-                self._outcomes[place] = self._append(append, taken, marks, pieces)
+                self._outcomes[place] = self._append(append, taken, marks, parts)
                 if append.token and self._outcomes[place].stored:
                     used += keys.keys_of(append)
             except MilepostError as error:
@@ -244,13 +244,13 @@ class Transaction:
             raise Stale  # another process has enrolled one of them
 
     def _append(
-        self, append: Append, taken: set[keys.Key], marks: dict[int, int], pieces: list[Piece | Run]
+        self, append: Append, taken: set[keys.Key], marks: dict[int, int], parts: list[Part | EncodedRows]
     ) -> Appended:
         known = self._publisher(append.publisher)
         if known is None:
             raise Fenced(_ELSEWHERE)
         before = mark = marks.get(append.publisher, known.mark)
-        kept: list[Piece] = []
+        kept: list[Part] = []
         stored = total = previous = 0
         for part in append.parts:
             if part.topic not in self._nexts:
@@ -259,7 +259,7 @@ class Transaction:
             total += len(part.batch)
             if batch is not None:
                 stored += len(batch)
-                kept.append(Piece(part.topic, batch))
+                kept.append(part if batch is part.batch else Part(part.topic, batch))
             previous = last
             mark = max(mark, last)
         if not stored:
@@ -271,12 +271,12 @@ class Transaction:
                 raise DuplicateMessage(f"a message with this key is stored in {where} already; nothing was stored now")
             taken.update(wanted)
         if self._holder.shared:
-            kept = [piece._replace(after=self._after(append.publisher, piece.topic)) for piece in kept]
-        pieces += kept
+            kept = [part._replace(after=self._after(append.publisher, part.topic)) for part in kept]
+        parts += kept
         marks[append.publisher] = mark
         return _ONE_ROW if total == 1 else Appended(stored, total - stored)
 
-    def _append_rows(self, append: AppendRows, marks: dict[int, int], pieces: list[Piece | Run]) -> AppendedRows:
+    def _append_rows(self, append: AppendRows, marks: dict[int, int], parts: list[Part | EncodedRows]) -> AppendedRows:
         topic = append.topic
         if topic not in self._nexts:
             self._nexts[topic] = self._next(topic)
@@ -298,12 +298,12 @@ class Transaction:
                 kept.append(append.datas[place])
         if self._holder.shared:
             for number, data in zip(writers, kept, strict=True):
-                pieces.append(Piece(topic, Batch.trusted(data, append.schema), self._after(number, topic)))
+                parts.append(Part(topic, Batch.trusted(data, append.schema), self._after(number, topic)))
         elif kept:
-            add_rows(pieces, topic, append.schema, kept)
+            add_rows(parts, topic, append.schema, kept)
         return AppendedRows(refused, repeated)
 
-    def _take_moves(self, pieces: list[Piece | Run]) -> None:
+    def _take_moves(self, parts: list[Part | EncodedRows]) -> None:
         session = self._session
         wanted = session.numbers(sorted({move.subscription for _, move in self._moves}))
         epochs = dict(tuple(row) for row in session.rows(statements.EPOCHS, numbers=wanted))
@@ -323,7 +323,7 @@ class Transaction:
             except MilepostError as error:
                 self._outcomes[place] = error
                 continue
-            pieces.extend(Piece(part.topic, part.batch) for part in move.dead)
+            parts += move.dead
             for log, cursor in move.cursors.items():
                 cursors[move.subscription, log] = cursor
             if move.member:
@@ -348,22 +348,22 @@ class Transaction:
 
     def _publish(self, publish: Publish) -> Any:
         try:
-            pieces = self._staging.staged(publish)
+            parts = self._staging.staged(publish)
         except CorruptLog as error:
             return error  # of this epoch alone: the store goes on
-        if pieces is None:
+        if parts is None:
             return Published(True, 0)
-        for piece in pieces:
-            self._next(piece.topic)
-        kept = self._store(pieces, staged=True) if pieces else set()
-        self._staging.publish(publish, [piece.piece for piece in pieces if piece.piece not in kept])
-        return Published(False, sum(len(piece.batch) for piece in pieces))
+        for part in parts:
+            self._next(part.topic)
+        kept = self._store(parts, staged=True) if parts else set()
+        self._staging.publish(publish, [part.piece for part in parts if part.piece not in kept])
+        return Published(False, sum(len(part.batch) for part in parts))
 
-    def _store(self, pieces: Sequence[Piece | Run], *, staged: bool = False) -> set[int]:
-        """Entries and extents for pieces that are sure to be stored; which staged ones stay where they are."""
-        by_topic: dict[int, list[Piece | Run]] = {}
-        for piece in pieces:
-            by_topic.setdefault(piece.topic, []).append(piece)
+    def _store(self, parts: Sequence[Part | EncodedRows], *, staged: bool = False) -> set[int]:
+        """Entries and extents for parts that are sure to be stored; which staged ones stay where they are."""
+        by_topic: dict[int, list[Part | EncodedRows]] = {}
+        for part in parts:
+            by_topic.setdefault(part.topic, []).append(part)
         log = self._holder.log
         entries: list[dict[str, Any]] = []
         grown: list[dict[str, Any]] = []
@@ -372,20 +372,20 @@ class Transaction:
             start = first = self._next(topic)
             size = 0
             made = joined(by_topic[topic])
-            for piece in made:
-                data = _bytes(piece.batch)
-                stays = piece.piece and len(data) >= KEPT_BYTES
-                if stays:
-                    kept.add(piece.piece)
+            for part in made:
+                data = _bytes(part.batch)
+                in_place = stays(part)
+                if in_place:
+                    kept.add(part.piece)
                 entries.append({
-                    "topic": topic, "log": log, "first": first, "rows": len(piece.batch), "bytes": len(data),
+                    "topic": topic, "log": log, "first": first, "rows": len(part.batch), "bytes": len(data),
                     "first_us": self._time_us, "last_us": self._time_us, "times": None,
-                    "after_log": piece.after and piece.after[0], "after_offset": piece.after and piece.after[1],
-                    "seal": reading.seal(topic, log, first, len(piece.batch), data),
-                    "data": b"" if stays else data, "piece": piece.piece if stays else None,
+                    "after_log": part.after and part.after[0], "after_offset": part.after and part.after[1],
+                    "seal": reading.seal(topic, log, first, len(part.batch), data),
+                    "data": b"" if in_place else data, "piece": part.piece if in_place else None,
                 })  # fmt: skip
-                self._entries.append(Entry(topic, log, first, piece.batch, piece.after, staged))
-                first += len(piece.batch)
+                self._entries.append(Entry(topic, log, first, part.batch, part.after, staged))
+                first += len(part.batch)
                 size += len(data)
             grown.append(
                 {"topic": topic, "log": log, "first": start, "next": first, "bytes": size, "entries": len(made)}

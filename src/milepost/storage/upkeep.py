@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 
 from milepost.batch.header import HEADER
 from milepost.errors import CorruptLog, Fenced, MilepostError
-from milepost.operations import Extent, Retention
+from milepost.operations import Extent, Retention, StoredEntry
 from milepost.query import parse_schema
 from milepost.schema import Schema
 from milepost.storage import compaction, faults, reading, staging, statements
-from milepost.storage.compaction import Joint, Small
+from milepost.storage.compaction import EntryHeader
 from milepost.storage.database import Database, Session
 from milepost.storage.memory import Holder, Memory
 
@@ -255,7 +255,7 @@ class Upkeep:
         headers = self._session.rows(
             statements.HEADERS, topic=topic, log=log, first=max(done, 0), most=2 * compaction.RUN_ENTRIES
         )
-        run, done = compaction.run_of([Small(row[0], row[1], row[2], bool(row[3])) for row in headers])
+        run, done = compaction.run_of([EntryHeader(row[0], row[1], row[2], bool(row[3])) for row in headers])
         if not run:
             if len(headers) < 2 * compaction.RUN_ENTRIES:
                 self._compacted[place] = done, extent.next
@@ -266,7 +266,7 @@ class Upkeep:
         self._compacted[place] = done, -1
         return True
 
-    def _join(self, topic: int, log: int, run: list[Small]) -> int:
+    def _join(self, topic: int, log: int, run: list[EntryHeader]) -> int:
         session = self._session
         if self._database.shared and session.row(statements.EXTENT, topic=topic, log=log) is None:
             return 0
@@ -274,30 +274,32 @@ class Upkeep:
         if [row[0] for row in rows] != [entry.first for entry in run]:
             return 0  # somebody else has looked after them
         entries, fingerprints = [], []
-        for first, count, first_us, last_us, times, _, _, sealed, data in rows:
+        for first, count, first_us, last_us, times, after_log, after_offset, sealed, data in rows:
             try:
                 whole = reading.checked(topic, log, first, count, sealed, data)
             except CorruptLog as error:
                 _log.error("upkeep: %s", error)  # readers are told as well; it is left as it is
                 break
-            entries.append(Joint(first, count, first_us, last_us, times and bytes(times), whole))
+            after = None if after_log is None else (after_log, after_offset)
+            entries.append(StoredEntry(first, count, first_us, whole, after, last_us, times and bytes(times)))
             fingerprints.append(int(HEADER.unpack_from(whole)[2]))
         if len(entries) < 2:
             return 0
         made = compaction.join(entries, self._schemas_of(topic, fingerprints), fingerprints)
         if made is None:
             return 0
-        joint, count = made
+        joined, count = made
         last = entries[count - 1].first
-        session.run(statements.DELETE_PIECES, topic=topic, log=log, first=joint.first, last=last)
-        session.run(statements.DELETE_RUN, topic=topic, log=log, first=joint.first, last=last)
+        session.run(statements.DELETE_PIECES, topic=topic, log=log, first=joined.first, last=last)
+        session.run(statements.DELETE_RUN, topic=topic, log=log, first=joined.first, last=last)
         session.run(
-            statements.INSERT_ENTRY, topic=topic, log=log, first=joint.first, rows=joint.rows, bytes=len(joint.data),
-            first_us=joint.first_us, last_us=joint.last_us, times=joint.times, after_log=rows[0][5],
-            after_offset=rows[0][6], data=joint.data, piece=None,
-            seal=reading.seal(topic, log, joint.first, joint.rows, joint.data),
+            statements.INSERT_ENTRY, topic=topic, log=log, first=joined.first, rows=joined.rows, bytes=len(joined.data),
+            first_us=joined.time_us, last_us=joined.last_us, times=joined.times,
+            after_log=joined.after and joined.after[0], after_offset=joined.after and joined.after[1],
+            data=joined.data, piece=None,
+            seal=reading.seal(topic, log, joined.first, joined.rows, joined.data),
         )  # fmt: skip
-        grown = len(joint.data) - sum(len(entry.data) for entry in entries[:count])
+        grown = len(joined.data) - sum(len(entry.data) for entry in entries[:count])
         session.run(statements.JOIN, topic=topic, log=log, bytes=grown, entries=count - 1)
         return count
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import milepost
+import milepost.queues.execution  # noqa: F401  # registers how operations on queues are carried out
 from milepost.batch import Ids
 from milepost.broker.core import Deliver
 from milepost.broker.core.effects import Ask, Inspect, Mend, ReadLog, Write

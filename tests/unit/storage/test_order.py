@@ -8,14 +8,14 @@ from collections import defaultdict
 import pytest
 
 from milepost.batch import Batch
-from milepost.operations import Append, Part, Stored
+from milepost.operations import Append, Part, StoredEntry
 from milepost.storage import Store
 from tests.unit.storage.conftest import SCHEMA, Rig, rows
 
 
 def read_all(store: Store, topic: int, logs: list[int], chance: random.Random) -> list[tuple[int, int]]:
     """Read all logs in any order that the entries allow; (publisher, stamp) of each row."""
-    waiting: dict[int, list[Stored]] = {}
+    waiting: dict[int, list[StoredEntry]] = {}
     for log in logs:
         offset = 0
         waiting[log] = []

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from milepost.batch import Batch
+from milepost.batch.neighbours import ENTRY
 from milepost.errors import DuplicateMessage
 from milepost.operations import Append, Appended, Attach, Cursor, Move, Part, Retention
 from milepost.storage import Store, compaction
-from milepost.storage.compaction import Small, run_of
-from milepost.storage.joining import JOINED_BYTES, JOINED_ROWS
+from milepost.storage.compaction import EntryHeader, run_of
 from tests.conftest import Server
 from tests.unit.storage.conftest import Rig, rows
 
@@ -210,13 +210,13 @@ def test_runs_are_neighbours_within_bounds(drawn: list[tuple[int, int, bool, boo
     entries, first = [], 0
     for count, size, gap, after in drawn:
         first += 5 if gap and count % 7 == 0 else 0
-        entries.append(Small(first, count, size, after and count % 5 == 0))
+        entries.append(EntryHeader(first, count, size, after and count % 5 == 0))
         first += count
     run, done = run_of(entries)
     if run:
         assert len(run) > 1
-        assert sum(entry.bytes for entry in run) <= JOINED_BYTES
-        assert sum(entry.rows for entry in run) <= JOINED_ROWS
+        assert sum(entry.bytes for entry in run) <= ENTRY.bytes
+        assert sum(entry.rows for entry in run) <= ENTRY.rows
         assert not any(entry.after for entry in run[1:])
         assert all(one.first + one.rows == two.first for one, two in itertools.pairwise(run))
         start = entries.index(run[0])

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from milepost.batch.neighbours import ENTRY
 from milepost.errors import Fenced, StoreFull, UnknownTopic
 from milepost.operations import Append, AppendedRows, AppendRows, Part
 from milepost.storage import Store, Writer
-from milepost.storage.joining import JOINED_BYTES
 from tests.unit.storage.conftest import SCHEMA, Rig, rows
 from tests.unit.storage.test_writer import Faulty, Results
 
@@ -89,7 +89,7 @@ def test_many_large_rows_are_several_entries(sqlite_rig: Rig) -> None:
     store = rig.open()
     topic, (one, *_) = rig.topic(store), publishers(rig, store)
     given = [(one, stamp) for stamp in range(1, 13)]
-    committed = rig.write(store, together(topic, given, size=JOINED_BYTES // 5))
+    committed = rig.write(store, together(topic, given, size=ENTRY.bytes // 5))
     assert [len(entry.batch) for entry in committed.entries] == [4, 4, 4]
     assert [row[1:] for row in rig.contents(store, topic)] == given
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from milepost import limits
 from milepost.batch import Batch
-from milepost.errors import MilepostError
+from milepost.batch.neighbours import Bounds, join, runs
 from milepost.wire import Tags
 
 if TYPE_CHECKING:
@@ -101,24 +101,18 @@ class Backlog:
 
         Deliveries join when they are of one topic and schema: rows of many publishers become one batch here.
         """
+        waiting = self.waiting
+        if len(waiting) == 1:
+            return self._pop()
+        sizes, rows = (item.size for item in waiting), (len(item.batch) for item in waiting)
+        parts = next(runs(waiting, sizes, rows, Bounds(most), _alike))
+        batch = join([part.batch for part in parts])
         first = self._pop()
-        parts, size = [first], first.size
-        for item in self.waiting:
-            if item.topic is not first.topic or item.batch.schema is not first.batch.schema or size + item.size > most:
-                break
-            if (item.place and item.place.log) != (first.place and first.place.log):
-                break
-            size += item.size
-            parts.append(item)
-        if len(parts) == 1:
+        if batch is None or len(parts) == 1:
             return first
-        try:
-            batch = Batch.concat([part.batch for part in parts])
-        except MilepostError:
-            return first  # right one by one, and too much together for some limit
         for _ in parts[1:]:
             self._pop()
-        held = sum([part.held for part in parts])
+        size, held = sum([part.size for part in parts]), sum([part.held for part in parts])
         return Waiting(first.topic, batch, _joined_tags(parts), size, held, _joined_place(parts))
 
     def put_back(self, item: Waiting) -> None:
@@ -169,6 +163,15 @@ def _counts(item: Waiting) -> dict[int, int]:
         return dict.fromkeys(item.tags, len(item.batch))
     tags, counts = np.unique(item.tags.subscriptions, return_counts=True)
     return dict(zip(tags.tolist(), counts.tolist(), strict=True))
+
+
+def _alike(run: list[Waiting], item: Waiting) -> bool:
+    first = run[0]
+    return (
+        item.topic is first.topic
+        and item.batch.schema is first.batch.schema
+        and (item.place and item.place.log) == (first.place and first.place.log)
+    )
 
 
 def _joined_tags(parts: list[Waiting]) -> tuple[int, ...] | Tags:
