@@ -1,4 +1,4 @@
-"""Networks for `in_subnet`: a strict notion of an address, since lenient ones differ between engines."""
+"""Networks for `in_subnet`. Addresses are parsed strictly, since lenient parsers differ between engines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 
 def network(text: str) -> Network:
-    """The network that CIDR notation means; ValueError, with a sentence for the author, when it means none."""
+    """The network of a text in CIDR notation. Raises ValueError, with a message for the author of the query."""
     try:
         return ip_network(text)
     except ValueError:
@@ -17,12 +17,12 @@ def network(text: str) -> Network:
     try:
         loose = ip_network(text, strict=False)
     except ValueError:
-        raise ValueError(f"{text!r} is no network: write one such as '10.0.0.0/8' or '2001:db8::/32'") from None
+        raise ValueError(f"{text!r} is not a network: write one such as '10.0.0.0/8' or '2001:db8::/32'") from None
     raise ValueError(f"{text!r} has bits set behind its prefix; write '{loose}'")
 
 
 def address(text: str) -> IPv4Address | IPv6Address | None:
-    """The address in a text, None when there is none. A zone index makes no address."""
+    """The address in a text; None when it is not an address. A zone index is not allowed."""
     try:
         return None if "%" in text else ip_address(text)
     except (AddressValueError, ValueError):
@@ -30,6 +30,6 @@ def address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def contains(within: Network, text: str) -> bool | None:
-    """Whether the address in a text is in a network: null when there is no address, false for the other IP version."""
+    """Whether the address in a text is in a network; None when it is not an address, false for the other IP version."""
     found = address(text)
     return None if found is None else found in within

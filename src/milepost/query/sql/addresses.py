@@ -1,4 +1,4 @@
-"""The texts of IP addresses as a pattern of PostgreSQL, whose own type takes more, and raises for the rest."""
+"""The texts of IP addresses as a pattern for PostgreSQL: its own type accepts more, and raises for other texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _GROUP: Final = "[0-9A-Fa-f]{1,4}"
 
 
 def _v6() -> list[str]:
-    """Every text of an IPv6 address: where `::` stands, at least one group is left out."""
+    """Patterns for every text of an IPv6 address; `::` replaces at least one group."""
     group = f"{_GROUP}:"
     whole = [f"(?:{group}){{7}}{_GROUP}", f"(?:{group}){{6}}{_V4}"]
     short = [f"(?:{group}){{1,7}}:", f"::(?:{group}){{0,6}}{_GROUP}", "::", f"::(?:{group}){{0,5}}{_V4}"]

@@ -1,4 +1,4 @@
-"""The typed AST as SQL: one walk, which asks for values, and for tests where only truth counts."""
+"""The typed AST as SQL: one walk, which makes values, and tests where null may count as false."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ROUNDING = frozenset({"abs", "floor", "ceil", "round"})
 class Sql:
     """An SQL expression over a queue's header table and, if it `needs_root`, the type's root table, called `r`.
 
-    `values` are those that the text names `:v0` and so on.
+    `values` has the bound values, which the text names `:v0` and so on.
     """
 
     text: str
@@ -44,7 +44,7 @@ class Sql:
     form: Form = "plain"
 
     def plain(self, value: Any) -> Any:
-        """What the driver gave for the expression, in the plain form."""
+        """The driver's value of the expression as a plain value."""
         found = decoded(value, self.kind, self.form)
         return found if found is None or self.kind.name != "decimal" else scaled(found, self.kind.scale)
 
@@ -54,8 +54,8 @@ def compile(
 ) -> Sql:
     """An expression over messages of a type.
 
-    With `where`, a predicate is made for a WHERE clause: what is null may come out false, which lets the database use
-    its indexes. Raises `QueryError` for what the database cannot be asked; running the expression raises for no row.
+    With `where`, a predicate is made for a WHERE clause: a null result may become false, which lets the database use
+    its indexes. Raises `QueryError` for an expression that the database does not support. No row makes it raise.
     """
     writer = SqlWriter(tables, dialect, message, prefix)
     walk = _Walk(writer, longest(root))
@@ -70,7 +70,7 @@ def compile(
 def order_by(
     keys: Sequence[typed.Sorting], tables: Tables, dialect: Dialect, *, message: str = "q", prefix: str = "o"
 ) -> Sql:
-    """The keys of an order, as they stand behind ORDER BY. Null comes after every value, and so first in `desc`."""
+    """The keys of an order, as after ORDER BY. Null comes after every value, so first in `desc`."""
     writer = SqlWriter(tables, dialect, message, prefix)
     walk = _Walk(writer, longest(*(item.key for item in keys)))
     terms = []
@@ -78,14 +78,14 @@ def order_by(
         value = walk.value(item.key, walk.scope)
         direction = "DESC" if item.descending else "ASC"
         nulls = f" NULLS {'FIRST' if item.descending else 'LAST'}"
-        # PostgreSQL sorts so by itself. Said to SQLite, it keeps an index from being used.
+        # The default of PostgreSQL. In SQLite it prevents the use of an index, so it is written only if needed.
         writer.require_readable(value.text)
         terms.append(f"{value.text} {direction}{nulls if value.null and writer.sqlite else ''}")
     return _sql(writer, ", ".join(terms))
 
 
 def _sql(writer: SqlWriter, text: str, kind: Scalar = BOOLEAN, form: Form = "plain") -> Sql:
-    """Without the values that were bound for nothing; whether `r` is needed is what the text says in the end."""
+    """The expression, with only the values that the text uses; the text also tells whether `r` is needed."""
     values = {name: writer.values[name] for name in _NAME.findall(text)}
     return Sql(text, values, _ROOT.search(text) is not None, kind, form)
 
@@ -100,7 +100,7 @@ class _Walk:
         self._comparing = Comparison(self._back)
         self.scope = {ROOT: Spot.root(writer)}
 
-    # Truth: what is null may come out false
+    # Tests: a null result may become false
 
     def test(self, node: Typed, scope: dict[int, Spot]) -> str:
         match node:
@@ -163,7 +163,7 @@ class _Walk:
                 return chained([self.value(term, scope).text for term in terms], "AND")
             case typed.Or(terms):
                 return chained([self.value(term, scope).text for term in terms], "OR")
-        raise AssertionError(node)  # a case of a variant, which no table has
+        raise AssertionError(node)  # a case of a variant: tables have none
 
     # Comparisons
 
@@ -245,7 +245,7 @@ class _Walk:
         return Value(text, kind, "int", 1 << 32) if kind == INTEGER else Value(text, kind)
 
     def _bounded(self, node: Typed, value: Value) -> Value:
-        """A text of a message as a function gets it: one that is too long for what is done with it raises."""
+        """A text of a message as an argument; a text that is too long for the expression raises."""
         if self._longest is None or not isinstance(node, typed.ReadPath) or node.kind not in (STRING, BYTES):
             return value
         return replace(value, text=self._back.bounded(value.text, (value.text,), self._longest), leaf=False)
@@ -259,7 +259,7 @@ class _Walk:
         return source, inner, [] if node.where is None else [self.test(node.where, inner)]
 
     def _quantified(self, node: Fold, scope: dict[int, Spot]) -> str:
-        """`any` and `all` as a test: EXISTS, which a database can turn into a join."""
+        """`any` and `all` as a test, by EXISTS, which a database can turn into a join."""
         assert node.body is not None
         source, inner, where = self._bound(node, scope)
         if node.operator == "any":
@@ -292,7 +292,7 @@ class _Walk:
             made = self._aggregate(node.operator, body)
             return replace(made, text=f"({source.text(made.text, *where)})")
         alias = self._writer.alias("l")
-        # The values get a name first: an aggregate of an outer row's column would belong to the outer query.
+        # The values get a name first: an aggregate of an outer column would belong to the outer query.
         ordered = self._back.ordered_sums and body.kind == DOUBLE and node.operator in ("sum", "avg")
         rows = f"({source.text(f'{body.text} AS x', *where, ordered=ordered)}) {alias}"
         x = body.as_leaf(f"{alias}.x")
@@ -320,7 +320,7 @@ class _Walk:
 
 
 def _simple(node: Typed) -> bool:
-    """Whether a node is one column, so that it may be written twice."""
+    """Whether a node is a single column, so that it may be written twice."""
     return isinstance(node, typed.HeaderField) or (
         isinstance(node, typed.ReadPath) and all(isinstance(step, typed.FieldStep) for step in node.steps)
     )
