@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Network: TypeAlias = IPv4Network | IPv6Network
+
+# Patterns of the texts that `address` accepts, for engines whose own parsers accept others.
+V4_BYTE: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+V4: Final = rf"{V4_BYTE}(?:\.{V4_BYTE}){{3}}"
+V6_GROUP: Final = "[0-9A-Fa-f]{1,4}"
+
+
+def _v6() -> str:
+    """A pattern for every text of an IPv6 address; `::` replaces at least one group."""
+    group = f"{V6_GROUP}:"
+    whole = [f"(?:{group}){{7}}{V6_GROUP}", f"(?:{group}){{6}}{V4}"]
+    short = [f"(?:{group}){{1,7}}:", f"::(?:{group}){{0,6}}{V6_GROUP}", "::", f"::(?:{group}){{0,5}}{V4}"]
+    short += [f"(?:{group}){{1,{7 - after}}}:(?:{group}){{{after - 1}}}{V6_GROUP}" for after in range(1, 7)]
+    short += [f"(?:{group}){{1,{5 - before}}}:(?:{group}){{{before}}}{V4}" for before in range(5)]
+    return "|".join((*whole, *short))
+
+
+V6: Final = _v6()
 
 
 def network(text: str) -> Network:

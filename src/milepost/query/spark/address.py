@@ -14,30 +14,15 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from milepost.query.spark.value import BOOLEAN, LONG, STRING, Value
-from milepost.query.subnet import Network
+from milepost.query.subnet import V4, V4_BYTE, V6, V6_GROUP, Network
 
-_BYTE: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_V4: Final = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
-_GROUP: Final = "[0-9A-Fa-f]{1,4}"
-_GROUPS: Final = rf"{_GROUP}(?::{_GROUP})*"
-_ONLY_V4: Final = rf"\A{_V4}\z"
+_GROUPS: Final = rf"{V6_GROUP}(?::{V6_GROUP})*"
+_ONLY_V4: Final = rf"\A{V4}\z"
+_ONLY_V6: Final = rf"\A(?:{V6})\z"
 _MAYBE_V6: Final = rf"\A(?:(?:{_GROUPS})?::(?:{_GROUPS})?|{_GROUPS})\z"  # after an IPv4 address at its end was replaced
-_V4_AT_END: Final = rf"(?<=:){_V4}\z"
+_V4_AT_END: Final = rf"(?<=:){V4}\z"
 _V6_DIGITS: Final = 32
 _GROUP_DIGITS: Final = 4
-
-
-def _v6_texts() -> str:
-    """A pattern for every text of an IPv6 address; `::` replaces at least one group."""
-    group = f"{_GROUP}:"
-    whole = [f"(?:{group}){{7}}{_GROUP}", f"(?:{group}){{6}}{_V4}"]
-    short = [f"(?:{group}){{1,7}}:", f"::(?:{group}){{0,6}}{_GROUP}", "::", f"::(?:{group}){{0,5}}{_V4}"]
-    short += [f"(?:{group}){{1,{7 - after}}}:(?:{group}){{{after - 1}}}{_GROUP}" for after in range(1, 7)]
-    short += [f"(?:{group}){{1,{5 - before}}}:(?:{group}){{{before}}}{_V4}" for before in range(5)]
-    return rf"\A(?:{'|'.join((*whole, *short))})\z"
-
-
-_ONLY_V6: Final = _v6_texts()
 
 
 def _v4_texts(network: IPv4Network) -> str:
@@ -48,7 +33,7 @@ def _v4_texts(network: IPv4Network) -> str:
     if bits:
         first = own[fixed]
         parts.append(f"(?:{'|'.join(str(byte) for byte in range(first, first + (1 << (8 - bits))))})")
-    parts += [_BYTE] * (4 - len(parts))
+    parts += [V4_BYTE] * (4 - len(parts))
     return r"\A" + r"\.".join(parts) + r"\z"
 
 

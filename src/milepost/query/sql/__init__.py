@@ -8,7 +8,7 @@
     value        pieces of SQL with their kinds and forms
     paths        paths through tables                              header     the administrative attributes
     comparison   comparisons with constants, so that indexes are used
-    back         the operations that differ between databases      sqlite, postgresql, addresses
+    operations   the operations that differ between databases      sqlite, postgresql
     functions    Python functions for SQLite; `install` registers them with a connection
 
 Values from a query or a message are always bound: the text contains names of `tables`, and nothing else from outside.

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from milepost.query.kinds import DECIMAL_BOUND, DOUBLE, INT64_MAX, INT64_MIN, Scalar
-from milepost.query.sql.back import Back
+from milepost.query.sql.operations import Operations
 from milepost.query.sql.value import BIAS, Form, Value, encoded, has_units
 from milepost.query.typed import Const
 
@@ -27,21 +27,23 @@ _RANGES: Final = {
 class Comparison:
     """Compares values with constants."""
 
-    def __init__(self, back: Back) -> None:
-        self._back = back
-        self._writer = back.writer
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._writer = operations.writer
 
     def compared(self, sign: str, value: Value, constant: Const, exactly: bool) -> str:
         """A value compared with a constant. Unless `exactly`, a null result may become false."""
         kind, other = value.kind, constant.value
         if other is None:
-            return self._back.typed("NULL", _BOOLEAN, "plain")
+            return self._operations.typed("NULL", _BOOLEAN, "plain")
         if kind == DOUBLE:
             return self._with_double(sign, value, constant, exactly)
         if not has_units(kind):
             return f"({value.text} {sign} {self._writer.bind(encoded(other, kind, 'plain'))})"
         if constant.kind == DOUBLE and kind.name == "decimal":
-            return self._back.compared(sign, self._back.double(value), self._back.constant(other, DOUBLE))
+            return self._operations.compared(
+                sign, self._operations.double(value), self._operations.constant(other, DOUBLE)
+            )
         if constant.kind == DOUBLE and math.isinf(other):
             return self._always(sign in ("<>", *(("<", "<=") if other > 0 else (">", ">="))), value, exactly)
         if constant.kind == DOUBLE:
@@ -105,7 +107,7 @@ class Comparison:
         return f"({value.raw} {sign} {name})"
 
     def _always(self, truth: bool, value: Value, exactly: bool) -> str:
-        return self._back.known(value, truth) if truth or exactly else self._back.never(False)
+        return self._operations.known(value, truth) if truth or exactly else self._operations.never(False)
 
 
 def _beside(number: int) -> tuple[float, float]:

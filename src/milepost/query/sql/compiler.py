@@ -10,10 +10,10 @@ from typing import Any
 from milepost.query import typed
 from milepost.query.kinds import BOOLEAN, BYTES, DOUBLE, INTEGER, STRING, Elements, Scalar
 from milepost.query.number import scaled
-from milepost.query.sql.back import Back
 from milepost.query.sql.comparison import FLIPPED, Comparison
 from milepost.query.sql.header import Attributes
 from milepost.query.sql.lengths import PRODUCT, longest, short
+from milepost.query.sql.operations import Operations
 from milepost.query.sql.paths import From, PathReader, Spot
 from milepost.query.sql.postgresql import Postgresql
 from milepost.query.sql.sqlite import Sqlite
@@ -94,10 +94,10 @@ class _Walk:
     def __init__(self, writer: SqlWriter, longest: int | None) -> None:
         self._writer = writer
         self._longest = longest
-        self._back: Back = Sqlite(writer) if writer.sqlite else Postgresql(writer)
+        self._operations: Operations = Sqlite(writer) if writer.sqlite else Postgresql(writer)
         self._reader = PathReader(writer)
-        self._attributes = Attributes(self._back)
-        self._comparing = Comparison(self._back)
+        self._attributes = Attributes(self._operations)
+        self._comparing = Comparison(self._operations)
         self.scope = {ROOT: Spot.root(writer)}
 
     # Tests: a null result may become false
@@ -124,17 +124,17 @@ class _Walk:
 
         match node:
             case Const(value, kind):
-                return self._back.constant(value, kind)
+                return self._operations.constant(value, kind)
             case typed.ReadPath():
                 return self._reader.value(node, scope)
             case typed.HeaderField():
                 return self._attributes.value(node)
             case typed.Negate(operand):
-                return self._back.negated(part(operand))
+                return self._operations.negated(part(operand))
             case typed.Convert(operand, kind):
-                return self._back.converted(part(operand), kind)
+                return self._operations.converted(part(operand), kind)
             case typed.Arithmetic(sign, left, right, kind):
-                return self._back.arithmetic(sign, part(left), part(right), kind)
+                return self._operations.arithmetic(sign, part(left), part(right), kind)
             case typed.Call():
                 return self._call(node, scope)
             case typed.Fold():
@@ -147,10 +147,10 @@ class _Walk:
                 return self._comparison(node, scope, True)
             case typed.Like(operand, pattern):
                 value = self.value(operand, scope)
-                return self._back.like(value if short(node) else self._bounded(operand, value), pattern)
+                return self._operations.like(value if short(node) else self._bounded(operand, value), pattern)
             case typed.IsNull(typed.ReadPath(kind=kind) as read) if not isinstance(kind, Scalar):
                 present = self._reader.present(read, scope)
-                return self._back.never(False) if present is None else f"(NOT {present})"
+                return self._operations.never(False) if present is None else f"(NOT {present})"
             case typed.IsNull(operand):
                 return f"({self.value(operand, scope).text} IS NULL)"
             case typed.IsTrue(operand, True):
@@ -194,19 +194,20 @@ class _Walk:
         value = self.value(left, scope)
         if isinstance(right, Const):
             return self._comparing.compared(sign, value, right, exactly)
-        return self._back.compared(sign, value, self.value(right, scope))
+        return self._operations.compared(sign, value, self.value(right, scope))
 
     def _side(self, sign: str, value: Value, other: Typed, scope: dict[int, Spot]) -> str:
         if isinstance(other, Const):
             return self._comparing.compared(sign, value, other, True)
-        return self._back.compared(sign, value, self.value(other, scope))
+        return self._operations.compared(sign, value, self.value(other, scope))
 
     def _in(self, operand: Typed, items: tuple[Typed, ...], scope: dict[int, Spot], exactly: bool) -> str:
         constants = [item for item in items if isinstance(item, Const)]
         if isinstance(operand, typed.HeaderField) and operand.name == "mid" and len(constants) == len(items):
             known = [item.value for item in constants if item.value is not None]
             found = self._attributes.one_of(known)
-            return found if len(known) == len(items) else f"({found} OR {self._back.typed('NULL', BOOLEAN, 'plain')})"
+            null = self._operations.typed("NULL", BOOLEAN, "plain")
+            return found if len(known) == len(items) else f"({found} OR {null})"
 
         def each(value: Value) -> str:
             together = self._comparing.items(value, constants, exactly) if constants else None
@@ -222,33 +223,33 @@ class _Walk:
         name, kind = node.function, node.kind
         match node.arguments:
             case (first, Const(str() as prefix)) if name == "starts_with" and _simple(first):
-                return Value(self._back.starts_with(self.value(first, scope), prefix), BOOLEAN)
+                return Value(self._operations.starts_with(self.value(first, scope), prefix), BOOLEAN)
         arguments = tuple(self._bounded(argument, self.value(argument, scope)) for argument in node.arguments)
         match name, node.arguments:
             case "contains" | "position", (typed.ReadPath(), typed.ReadPath()):
                 whole, part = arguments
-                bounded = self._back.bounded(part.text, (whole.text, part.text), PRODUCT)
+                bounded = self._operations.bounded(part.text, (whole.text, part.text), PRODUCT)
                 arguments = (whole, replace(part, text=bounded, leaf=False))
         if name == "coalesce":
-            made = self._back.alike(arguments)
+            made = self._operations.alike(arguments)
             if len(made) == 1:
                 return made[0]
             text = f"coalesce({', '.join(value.text for value in made)})"
             null = all(value.null for value in made)
             return Value(text, kind, made[0].form, max(value.bound for value in made), null=null)
         if name in _TIMES:
-            return self._back.time_function(name, arguments)
+            return self._operations.time_function(name, arguments)
         if name in _ROUNDING:
-            return self._back.rounded(name, arguments[0], kind)
+            return self._operations.rounded(name, arguments[0], kind)
         constants = tuple(each.value if isinstance(each, Const) else None for each in node.arguments)
-        text = self._back.text_function(name, arguments, constants)
+        text = self._operations.text_function(name, arguments, constants)
         return Value(text, kind, "int", 1 << 32) if kind == INTEGER else Value(text, kind)
 
     def _bounded(self, node: Typed, value: Value) -> Value:
         """A text of a message as an argument; a text that is too long for the expression raises."""
         if self._longest is None or not isinstance(node, typed.ReadPath) or node.kind not in (STRING, BYTES):
             return value
-        return replace(value, text=self._back.bounded(value.text, (value.text,), self._longest), leaf=False)
+        return replace(value, text=self._operations.bounded(value.text, (value.text,), self._longest), leaf=False)
 
     # Iteration
 
@@ -293,14 +294,14 @@ class _Walk:
             return replace(made, text=f"({source.text(made.text, *where)})")
         alias = self._writer.alias("l")
         # The values get a name first: an aggregate of an outer column would belong to the outer query.
-        ordered = self._back.ordered_sums and body.kind == DOUBLE and node.operator in ("sum", "avg")
+        ordered = self._operations.ordered_sums and body.kind == DOUBLE and node.operator in ("sum", "avg")
         rows = f"({source.text(f'{body.text} AS x', *where, ordered=ordered)}) {alias}"
         x = body.as_leaf(f"{alias}.x")
         match node.operator:
             case "sum":
-                return self._back.summed(x, node.kind, rows)
+                return self._operations.summed(x, node.kind, rows)
             case "avg":
-                return self._back.average(x, rows)
+                return self._operations.average(x, rows)
         made = self._aggregate(node.operator, x)
         return replace(made, text=f"(SELECT {made.text} FROM {rows})")
 
@@ -310,7 +311,7 @@ class _Walk:
             case "count":
                 return Value(f"count({x.text})", INTEGER, "int", 1 << 62, null=False)
             case "min" | "max":
-                return Value(self._back.extreme(operator, x), x.kind, x.form, x.bound)
+                return Value(self._operations.extreme(operator, x), x.kind, x.form, x.bound)
         number = x.text if self._writer.sqlite else f"CAST({x.text} AS integer)"
         # 2 for true, 1 for null, 0 for false: the largest decides for `any`, the smallest for `all`.
         pick, ends = ("max", (2, "TRUE", "FALSE")) if operator == "any" else ("min", (0, "FALSE", "TRUE"))

@@ -12,7 +12,7 @@ from typing import Final
 from milepost.query.header import EPOCH_US, LANE_BITS
 from milepost.query.instant import microseconds
 from milepost.query.kinds import DOUBLE, INT64_MAX, INTEGER, STRING, TIMESTAMP
-from milepost.query.sql.back import Back
+from milepost.query.sql.operations import Operations
 from milepost.query.sql.value import Value, not_nan
 from milepost.query.sql.writer import chained
 from milepost.query.typed import Const, HeaderField
@@ -23,10 +23,10 @@ _MID: Final = re.compile(r"(0|[1-9][0-9]{0,18})/(0|[1-9][0-9]{0,18})/(0|[1-9][0-
 class Attributes:
     """Reads and compares the attributes."""
 
-    def __init__(self, back: Back) -> None:
-        self._back = back
-        self._writer = back.writer
-        self._row = back.writer.message
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._writer = operations.writer
+        self._row = operations.writer.message
 
     def value(self, node: HeaderField) -> Value:
         """An attribute."""
@@ -47,7 +47,7 @@ class Attributes:
                 return Value(text, STRING, leaf=True, null=False)
         schema = self._writer.tables.schema
         name = schema.name if schema.message_type is None else schema.message_type.name
-        return self._back.constant(name, STRING)
+        return self._operations.constant(name, STRING)
 
     def compared(self, sign: str, node: HeaderField, constant: Const) -> str | None:
         """A comparison of an attribute with a constant by other columns; None where it needs the attribute's value."""
@@ -76,7 +76,7 @@ class Attributes:
 
     def _below(self, number: int) -> str:
         if number > INT64_MAX or number <= 0:
-            return self._back.never(number > 0)
+            return self._operations.never(number > 0)
         return f"({self._row}.mid < {self._writer.bind(number)})"
 
     def _from(self, number: int) -> str:
@@ -87,7 +87,7 @@ class Attributes:
         found = [tuple(map(int, match.groups())) for text in texts if (match := _MID.fullmatch(text))]
         known = [numbers for numbers in found if max(numbers) <= INT64_MAX]
         if not known:
-            return self._back.never(False)
+            return self._operations.never(False)
         bind, q = self._writer.bind, self._row
         terms = [f"({q}.mid = {bind(m)} AND {q}.s = {bind(s)} AND {q}.t = {bind(t)})" for s, t, m in known]
         if len(terms) == 1:

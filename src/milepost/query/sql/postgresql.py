@@ -14,16 +14,18 @@ from milepost.errors import QueryError
 from milepost.limits import DECIMAL_DIGITS
 from milepost.query.kinds import BOOLEAN, BYTES, DECIMAL_BOUND, DOUBLE, INTEGER, UUID, Scalar, decimal
 from milepost.query.like import Pattern
-from milepost.query.sql import addresses
-from milepost.query.sql.back import Back, exact_result
 from milepost.query.sql.functions import pattern_text
+from milepost.query.sql.operations import Operations, exact_result
 from milepost.query.sql.value import BIAS, Value, bound_of, has_units
+from milepost.query.subnet import V4, V6
 
 _TYPES: Final = {
     "boolean": "boolean", "double": "double precision", "string": "text", "bytes": "bytea", "uuid": "bytea",
     "date": "integer", "timestamp": "bigint", "ident": "bigint", "integer": "bigint", "decimal": "numeric",
     "null": "text",  # of count(select null …): any type will do
 }  # fmt: skip
+# PostgreSQL's own type accepts more texts, and raises for the rest.
+_ADDRESS: Final = rf"\A(?:{V4}|{V6})\Z"
 _INFINITY: Final = "CAST('Infinity' AS double precision)"
 _NAN: Final = "CAST('NaN' AS double precision)"
 _POSITION_MOST: Final = (1 << 31) - 1  # of a string's characters
@@ -36,7 +38,7 @@ _PLAIN_TEXT: Final = {
 }  # fmt: skip
 
 
-class Postgresql(Back):
+class Postgresql(Operations):
     """The SQL of PostgreSQL."""
 
     ordered_sums = True
@@ -184,17 +186,11 @@ class Postgresql(Back):
         return self.writer.once((text, start, *length), cut)
 
     def _in_subnet(self, text: str, network: str) -> str:
-        is_address = f"{text} ~ {self.writer.bind(addresses.PATTERN)}"
+        is_address = f"{text} ~ {self.writer.bind(_ADDRESS)}"
         inside = f"CAST({text} AS inet) <<= CAST({self.writer.bind(network)} AS inet)"
         return f"(CASE WHEN {is_address} THEN {inside} END)"
 
-    def like(self, value: Value, pattern: Pattern) -> str:
-        pieces = pattern.pieces
-        if pieces is not None and value.leaf:
-            if not pattern.runs:
-                return f"({value.text} = {self.writer.bind(''.join(pieces))})"
-            if len(pieces) == 2 and not pieces[1]:
-                return self.starts_with(value, pieces[0])
+    def matches(self, value: Value, pattern: Pattern) -> str:
         # PostgreSQL's matcher stops when the text ends after a `%`, so it takes at most length times length steps.
         return f"({value.text} LIKE {self.writer.bind(pattern_text(pattern))})"
 

@@ -13,7 +13,7 @@ from milepost.limits import DECIMAL_DIGITS
 from milepost.query.kinds import BOOLEAN, DOUBLE, INTEGER, Scalar, decimal
 from milepost.query.like import Pattern
 from milepost.query.sql import functions
-from milepost.query.sql.back import Back, exact_result
+from milepost.query.sql.operations import Operations, exact_result
 from milepost.query.sql.value import BIAS, Form, Value, bound_of, form_of, has_units
 
 _EXACT_DOUBLE: Final = 1 << 53  # integers up to here are exact doubles
@@ -26,7 +26,7 @@ _PLAIN_TEXT: Final = {"lower": "lower({})", "upper": "upper({})", "trim": "trim(
                       "position": "instr({}, {})", "contains": "(instr({}, {}) > 0)"}  # fmt: skip
 
 
-class Sqlite(Back):
+class Sqlite(Operations):
     """The SQL of SQLite."""
 
     ordered_sums = False  # SQLite visits the tables of a fold in the order in which they are written
@@ -117,15 +117,10 @@ class Sqlite(Back):
         kind = BOOLEAN if name in ("starts_with", "ends_with", "in_subnet") else arguments[0].kind
         return self.ask(name, arguments, kind).text
 
-    def like(self, value: Value, pattern: Pattern) -> str:
+    def matches(self, value: Value, pattern: Pattern) -> str:
         pieces = pattern.pieces
-        if pieces is not None and value.leaf:
-            if not pattern.runs:
-                return f"({value.text} = {self.writer.bind(''.join(pieces))})"
-            if len(pieces) == 2 and not pieces[1]:
-                return self.starts_with(value, pieces[0])
-            if len(pieces) == 3 and not pieces[0] and not pieces[2]:
-                return f"(instr({value.text}, {self.writer.bind(pieces[1])}) > 0)"
+        if pieces is not None and value.leaf and len(pieces) == 3 and not pieces[0] and not pieces[2]:
+            return f"(instr({value.text}, {self.writer.bind(pieces[1])}) > 0)"
         text = self.constant(functions.pattern_text(pattern), value.kind)
         return self.ask("like", (value, text), BOOLEAN).text
 

@@ -20,7 +20,7 @@ _SURROGATES: Final = (0xD800, 0xDFFF)  # not characters: skipped when a code poi
 _OF_TIME: Final = {"hour": (3_600_000_000, 24), "minute": (60_000_000, 60), "second": (1_000_000, 60)}
 
 
-class Back(ABC):
+class Operations(ABC):
     """The operations of one database. A value that is no leaf is written once, or goes into `SqlWriter.once`."""
 
     def __init__(self, writer: SqlWriter) -> None:
@@ -86,9 +86,19 @@ class Back(ABC):
     def text_function(self, name: str, arguments: tuple[Value, ...], constants: tuple[Any, ...]) -> str:
         """A function of strings; `constants` has the values of constant arguments."""
 
-    @abstractmethod
     def like(self, value: Value, pattern: Pattern) -> str:
-        """Whether a string matches a pattern."""
+        """Whether a string matches a pattern; a plain text or a prefix is a comparison, which can use an index."""
+        pieces = pattern.pieces
+        if pieces is not None and value.leaf:
+            if not pattern.runs:
+                return f"({value.text} = {self.writer.bind(''.join(pieces))})"
+            if len(pieces) == 2 and not pieces[1]:
+                return self.starts_with(value, pieces[0])
+        return self.matches(value, pattern)
+
+    @abstractmethod
+    def matches(self, value: Value, pattern: Pattern) -> str:
+        """`like` for all other patterns."""
 
     def starts_with(self, value: Value, prefix: str) -> str:
         """Whether a string begins with a text, as a range, so that an index can be used."""
