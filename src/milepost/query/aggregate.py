@@ -1,4 +1,4 @@
-"""Aggregates: what each takes, and of which kind its value is."""
+"""Aggregates: the kind of argument that each takes, and the kind of its value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def aggregated(
     checker: Checker, node: ast.Call, bindings: tuple[Binding, ...], where: Typed | None, body: Typed
 ) -> Typed:
-    """An aggregate other than `count` over a body, with the kind it gives."""
+    """An aggregate other than `count` over a body, with the kind of its value."""
     kind = scalar(body)
     if node.name in ("any", "all"):
         if kind not in (BOOLEAN, NULL):

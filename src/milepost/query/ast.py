@@ -1,7 +1,7 @@
-"""What the grammar reads: the query as it was written, before any name or type is looked up.
+"""The AST: a query as it was written, before any name or type is looked up.
 
-Nodes are immutable and compare by content; `at`, the position of the node in the text, does not count. `str()` of a
-node is canonical text that parses back to an equal node (see `printer`).
+Nodes are immutable and compare by content, without `at`, the position of the node in the text. `str()` of a node is
+canonical text that parses back to an equal node (see `printer`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Final, TypeAlias
 from uuid import UUID
 
-# Words that are names only in double quotes or after a dot.
+# Keywords: they are names only in double quotes or after a dot.
 KEYWORDS: Final = frozenset({
     "and", "asc", "between", "by", "desc", "escape", "false", "from", "in", "is", "like",
     "not", "null", "or", "order", "select", "true", "where",
@@ -25,14 +25,14 @@ class _Node:
     __slots__ = ()
 
     def __str__(self) -> str:
-        from milepost.query.printer import printed  # the printer knows every node, and so comes after them
+        from milepost.query.printer import printed  # circular: the printer imports every node
 
         return printed(self)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class Literal(_Node):
-    """A value; `kind` tells 1, 1.0, 1e0 and true apart, which Python holds to be equal."""
+    """A value; `kind` distinguishes 1, 1.0, 1e0 and true, which are equal in Python."""
 
     kind: str  # integer, decimal, double, string, bytes, date, timestamp, uuid, boolean or null
     value: LiteralValue
@@ -67,7 +67,7 @@ class Minus(_Node):
 
 @dataclass(frozen=True, slots=True)
 class Binary(_Node):
-    """A comparison, an arithmetic operation or a concatenation; `at` is the place of the operator."""
+    """A comparison, an arithmetic operation or a concatenation; `at` is the position of the operator."""
 
     operator: str  # = <> < <= > >= + - * / % ||
     left: Expression

@@ -1,8 +1,8 @@
-"""What evaluating a query may cost: steps, which are counted while it runs.
+"""The budget of an evaluation: steps, which are counted while it runs.
 
-A query whose cost grows with the product of list lengths is right to write, and cheap where the lists are short. So
-nothing is refused for how it looks: each evaluation has a budget, by the number and the size of its messages, and ends
-with `QueryTooCostly` when that is spent.
+A query whose cost grows with the product of list lengths is legitimate, and cheap where the lists are short. So no
+query is refused for its form: each evaluation has a budget, by the number and the size of its messages, and ends with
+`QueryTooCostly` when that is spent.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """Steps that are left."""
+    """The remaining steps."""
 
     __slots__ = ("_left", "_limit", "_steps")
 
     def __init__(self, steps: int, limit: str) -> None:
-        """`limit` names the constant that the error is to name."""
+        """`limit` is the name of the constant for the error."""
         self._left = self._steps = steps
         self._limit = limit
 
     @classmethod
     def of(cls, batch: Batch, rows: int) -> Budget:
-        """For evaluating some rows of a batch, all at once."""
+        """The budget for evaluating some rows of a batch at once."""
         steps, limit = _shared(rows)
         return cls(steps + limits.QUERY_BYTE_STEPS * len(batch.data), limit)
 
     @classmethod
     def one_by_one(cls, batch: Batch, rows: int) -> Budget:
-        """For evaluating some rows of a batch, one after the other: each step takes longer, and so there are fewer."""
+        """The budget for evaluating some rows of a batch one by one: fewer steps, since each takes longer."""
         steps, limit = _shared(rows)
         return cls(steps // limits.QUERY_ROW_STEPS + len(batch.data), limit)
 
     def spend(self, steps: int) -> None:
-        """Take steps off the budget; raises `QueryTooCostly` when it has not so many."""
+        """Take steps off the budget. Raises `QueryTooCostly` when it has too few."""
         self._left -= steps
         if self._left < 0:
             raise QueryTooCostly(

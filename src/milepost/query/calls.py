@@ -1,4 +1,4 @@
-"""Calls: functions by the table, and aggregates of lists."""
+"""Calls: functions of the table in `functions`, and aggregates of lists."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _coalesce(checker: Checker, node: ast.Call, arguments: _Arguments, scope: Sc
         if argument.kind != NULL:
             looked_at.append(_converted(argument, kind))
         if isinstance(argument, Const) and argument.value is not None:
-            break  # what comes behind is never looked at
+            break  # later arguments are never evaluated
     if not looked_at:
         return given[0]
     return looked_at[0] if isinstance(looked_at[0], Const) else typed.Call("coalesce", tuple(looked_at), kind)

@@ -1,6 +1,6 @@
-"""AST to typed AST: every name found in the schema, every type checked, every constant calculated.
+"""AST to typed AST: every name is looked up in the schema, every type checked, every constant calculated.
 
-What does not fit is refused with its place in the text, both types where two clash, and a way out where there is one.
+An error shows the position in the text, both types where two clash, and what to write instead where that is known.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _ADVICE: Final = {
 
 
 class Checker:
-    """One query on its way to types; `clauses` knows what concerns `select`."""
+    """Checks one query; `clauses` does so for `select`."""
 
     def __init__(self, text: str, schema: Schema) -> None:
         self.text = text
         self.schema = schema
 
     def scope(self) -> Scope:
-        """The names that a plain predicate starts with."""
+        """The outermost names of a plain predicate."""
         return ElementScope(None, Location.root(self.schema))
 
     def scalar(self, node: ast.Expression, scope: Scope) -> Typed:
@@ -48,12 +48,12 @@ class Checker:
         return found
 
     def boolean(self, node: ast.Expression, scope: Scope, user: str) -> Typed:
-        """The typed form of an expression that must be true or false; `user` is what needs it so."""
+        """The typed form of an expression that must be boolean; `user` is the operator that needs it."""
         found = self.scalar(node, scope)
         if found.kind == NULL:
             return Const(None, BOOLEAN)
         if found.kind != BOOLEAN:
-            self.fail(f"{user} takes what is true or false, and {shown(node)} is {described(found.kind)}", node.at)
+            self.fail(f"{user} takes true or false, and {shown(node)} is {described(found.kind)}", node.at)
         return found
 
     def any(self, node: ast.Expression, scope: Scope) -> Typed:
@@ -99,7 +99,7 @@ class Checker:
     # Names
 
     def location(self, path: ast.Path, scope: Scope) -> Location:
-        """Where a path leads."""
+        """The location at the end of a path."""
         location = self._first(path, scope)
         for step, at in zip(path.steps, path.places, strict=True):
             location = self._step(location, step, at)
@@ -131,7 +131,7 @@ class Checker:
         return self.location(path, scope).read
 
     def element(self, location: Location, scope: Scope, path: ast.Path) -> Location:
-        """The place of a new variable for each element of what a path leads to."""
+        """The location of a new variable that takes each element of the list at the end of a path."""
         try:
             return location.element(scope.variables)
         except WrongStep as error:
@@ -184,7 +184,7 @@ class Checker:
     # Tests
 
     def comparison(self, operator: str, left: Typed, right: Typed, at: int) -> Typed:
-        """Two values compared; a constant takes the kind of the other side where that changes nothing."""
+        """Two values compared; a constant takes the kind of the other side where that keeps the meaning."""
         left, right = self._alike(left, right, at)
         if NULL in (left.kind, right.kind):
             return Const(None, BOOLEAN)
@@ -216,7 +216,7 @@ class Checker:
         kind = scalar(operand)
         if kind == NULL or low.kind == high.kind == NULL:
             return Const(None, BOOLEAN)
-        # One end may be a null and the other still decide, so the null only takes the operand's kind.
+        # One end may be null while the other decides, so a null only takes the operand's kind.
         low, high = (Const(None, kind) if end.kind == NULL else end for end in (low, high))
         return typed.Between(operand, low, high)
 
@@ -282,7 +282,7 @@ def _negated(negated: bool, node: Typed) -> Typed:
 
 
 def _way(node: ast.Expression, kind: kinds.Kind) -> str:
-    """What to do instead with a structure."""
+    """What to write instead of a structure."""
     match kind:
         case kinds.Elements() | kinds.Nodes():
             return f"; write count({shown(node)}) or any({shown(node)}, …)"

@@ -1,8 +1,8 @@
-"""The clauses of JPMQ's queries: which variables `from` binds, and what `select`, `where` and `order by` make of them.
+"""The clauses of JPMQ's queries: the variables that `from` binds, and `select`, `where` and `order by`.
 
-The variables of a `from` clause are the nodes, and the references they follow the arcs, of a directed graph that must
-hang together from the message: a variable that cannot be reached is *free*, and refused. Free variables would make a
-query look at every pair of nodes; with the rule, it only ever follows references.
+The variables of a `from` clause, and the references between them, form a directed graph. Every variable must be
+reachable from the message: one that is not is *free*, and refused. Free variables would make a query test every pair of
+nodes; with the rule, it only follows references.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def exists(checker: Checker, select: ast.Select) -> Typed:
 
 
 def selection(checker: Checker, select: ast.Select) -> typed.Selection:
-    """A query of its own."""
+    """A query that returns rows."""
     clauses = _checked(checker, select, None)
     order = tuple(
         typed.Sorting(checker.scalar(item.expression, clauses.scope), item.descending) for item in select.orders
@@ -43,10 +43,10 @@ def selection(checker: Checker, select: ast.Select) -> typed.Selection:
 
 
 def ordering(checker: Checker, select: ast.Select) -> tuple[typed.Sorting, ...]:
-    """The keys by which a query orders messages: those of `order by`, or else what it selects."""
+    """The keys by which a query orders messages: those of `order by`, or else the selected values."""
     clauses = _checked(checker, select, None)
     if select.where is not None:
-        checker.fail("'where' selects messages, and does not order them: give it as the selection", select.where.at)
+        checker.fail("'where' selects messages, and does not order them: move it to the selection", select.where.at)
     several = (*clauses.bindings, *clauses.followed)
     if several:
         checker.fail(
@@ -56,7 +56,7 @@ def ordering(checker: Checker, select: ast.Select) -> tuple[typed.Sorting, ...]:
         )
     items = select.orders or tuple(ast.OrderItem(item) for item in select.selected)
     if not items:
-        checker.fail("this query orders by nothing: end it with 'order by …'", select.at)
+        checker.fail("this query has no order: end it with 'order by …'", select.at)
     return tuple(sorting(checker, item, clauses.scope) for item in items)
 
 
@@ -94,7 +94,7 @@ def subquery(checker: Checker, node: ast.Call, select: ast.Select, outer: Scope)
 class _Clauses:
     scope: Scope
     bindings: tuple[Binding, ...]  # of the from clause
-    followed: tuple[Binding, ...]  # of references that are selected, and so stand for each of their nodes
+    followed: tuple[Binding, ...]  # of selected references: each stands for all of its nodes
     where: Typed | None
     columns: tuple[Typed, ...]
 
@@ -107,8 +107,8 @@ def _checked(checker: Checker, select: ast.Select, outer: Scope | None) -> _Clau
         )
     limits.require("QUERY_DEPTH", len(select.sources), "variables in a from clause")
     scope, bindings = _From(checker, select, outer, message_type).bound()
-    # A selected reference gets a variable of its own. The numbers are set aside before anything else is checked, or
-    # the variables of quantifiers in `where` and beside would be numbered the same.
+    # A selected reference gets a variable of its own. The numbers are reserved before anything else is checked:
+    # otherwise the variables of quantifiers in `where` and `select` would get the same numbers.
     first = scope.variables
     scope = VariableScope(outer, first + len(select.selected), scope.locations)
     where = None if select.where is None else checker.boolean(select.where, scope, "where")
@@ -132,7 +132,7 @@ def _require_unordered(checker: Checker, select: ast.Select) -> None:
 
 
 class _From:
-    """A `from` clause on its way to bindings."""
+    """Turns a `from` clause into bindings."""
 
     def __init__(self, checker: Checker, select: ast.Select, outer: Scope | None, message_type: MessageType) -> None:
         self.checker = checker
@@ -145,12 +145,12 @@ class _From:
         self.bindings: list[Binding] = []
 
     def bound(self) -> tuple[VariableScope, tuple[Binding, ...]]:
-        """The variables, and the bindings in an order in which each starts from an earlier one."""
+        """The variables, and the bindings, each after the one it starts from."""
         self._require_distinct()
         waiting = [source for source in self.sources if not self._is_anchor(source)]
         if not self.locations:
             self.checker.fail(f"a query begins with its message: from {self.anchor} m, m.root …", self.sources[0].at)
-        # The clause may be written in any order; each round binds what the rounds before made reachable.
+        # The clause may be written in any order; each round binds the variables that earlier rounds made reachable.
         while ready := [source for source in waiting if source.path.name in self.locations]:
             waiting = [source for source in waiting if source.path.name not in self.locations]
             for source in ready:

@@ -1,4 +1,4 @@
-"""What the parser expected, in the words of a person."""
+"""Syntax errors: what the parser found and expected, in plain words."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from milepost.errors import QuerySyntaxError
 from milepost.query.ast import KEYWORDS
 from milepost.query.source import syntax_error
 
-# What a person would call the terminals that may come next, in the order in which to mention them. A group is
-# mentioned when its first terminal may come, and then speaks for all of its terminals.
+# Descriptions of the terminals that may come next, in the order in which to mention them. A group is mentioned when its
+# first terminal may come, and then stands for all of its terminals.
 _EXPECTATIONS: Final = [
     (word, terminals.split())
     for word, terminals in (
@@ -39,7 +39,7 @@ _EXPECTATIONS: Final = [
         ("the end of the query", "$END"),
     )
 ]
-# What people bring along from other languages, and what it is called here.
+# Operators of other languages, and how they are written here.
 _FOREIGN: Final = {
     "==": "is written = here",
     "&": "is written 'and' here",
@@ -51,7 +51,7 @@ _FOREIGN: Final = {
 
 
 def explained(error: UnexpectedInput, text: str) -> QuerySyntaxError:
-    """The parser's error as one that says what was found, and what was expected instead."""
+    """The parser's error with a message about what was found and what was expected."""
     end = len(text.rstrip())
     at = end if error.pos_in_stream is None else min(error.pos_in_stream, end)
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
@@ -77,7 +77,7 @@ _SHOWN_CHARS: Final = 40  # of a wrong word in an error's message
 
 
 def _quoting(error: UnexpectedInput) -> str:
-    """What to do when a field is called like a keyword."""
+    """The advice when a field has the name of a keyword."""
     word = str(error.token) if isinstance(error, UnexpectedToken) else ""
     is_name = word.lower() in KEYWORDS and "NAME" in error.interactive_parser.accepts()  # type: ignore[no-untyped-call]
     return f'; as a name it is written "{word}"' if is_name else ""

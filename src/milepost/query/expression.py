@@ -1,4 +1,4 @@
-"""Compiled queries: predicates and expressions, each a value that is compared, printed and evaluated."""
+"""Compiled predicates and expressions, which can be compared, printed and evaluated."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 class Expression:
     """An expression of a scalar type over the messages of one schema.
 
-    Expressions are equal when they mean the same by the same steps: white space, letters of keywords, names of
-    variables and needless parentheses make no difference. So equal predicates of many subscribers can be one.
+    Expressions are equal when their typed ASTs are: white space, the case of keywords, names of variables and needless
+    parentheses make no difference. So many subscribers can share one predicate.
     """
 
     def __init__(self, text: str, schema: Schema, tree: ast.Expression | ast.Select | None, root: Typed) -> None:
-        """Without a tree, the text must be one that parses, and is parsed when somebody asks for the tree."""
+        """Without a tree, the text must be one that parses; it is parsed on the first access to `tree`."""
         self.text = text
         self.schema = schema
-        self.root = root  # as checked: what back ends work from
+        self.root = root  # the typed AST, for back ends
         self._tree = tree
 
     @property
@@ -53,13 +53,13 @@ class Expression:
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
-        """The paths of the fields that are read, sorted."""
+        """The paths of the fields that it reads, sorted."""
         return fields(self.schema, self.root)
 
     def value(self, message: Any, header: Mapping[str, Any] | None = None) -> Any:
         """The value for one message, a plain value, a row of a batch or a node; None for null.
 
-        `header` gives the administrative attributes, as far as there are any.
+        `header` has the administrative attributes, as far as they are known.
         """
         return plain(self._evaluate(Moment(message, header)), self.root)
 
@@ -85,7 +85,7 @@ class Expression:
 
     @cached_property
     def _row_by_row(self) -> bool:
-        """Whether a path goes through a recursive reference: a batch stores what is behind it apart, row by row."""
+        """Whether a path goes through a recursive reference: a batch stores its value row by row, not in columns."""
         return any(
             isinstance(step, UnfoldStep)
             for node in typed.walk(self.root)
@@ -102,7 +102,7 @@ class Expression:
 
     @cached_property
     def folds(self) -> bool:
-        """Whether lists are gone through: then the cost of a message is that of its lists, and masks bound it."""
+        """Whether it iterates over lists: then the cost depends on their lengths, and masks bound it."""
         return any(isinstance(node, typed.Fold) for node in typed.walk(self.root))
 
     def _require_schema(self, batch: Batch) -> None:
@@ -117,7 +117,7 @@ class Expression:
         return hash((self.schema.fingerprint, self.root))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("text", "schema", "root", "_tree")}  # closures stay behind
+        return {name: self.__dict__[name] for name in ("text", "schema", "root", "_tree")}  # without the closures
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Expression):
@@ -153,9 +153,9 @@ class Predicate(Expression):
         return rows
 
     def test_few(self, batch: Batch, rows: list[int]) -> list[bool | None]:
-        """The answers for a few rows of a batch, where that is cheaper than looking at all of them at once.
+        """The answers for a few rows of a batch, where that is cheaper than a mask for all rows.
 
-        Raises `QueryTooCostly` where it is not: `mask` may still find them within its budget.
+        Raises `QueryTooCostly` where it is not: `mask` may still be within its budget.
         """
         budget = Budget.one_by_one(batch, len(rows))
         return [self._evaluate(Moment(batch[row], None, budget)) for row in rows]
@@ -168,7 +168,7 @@ class Predicate(Expression):
 
 
 def compile(text: str, schema: Schema) -> Predicate:
-    """A predicate: an expression that is true or false, or a query, which holds where it finds something.
+    """A predicate: an expression that is true or false, or a query, which is true if it finds a row.
 
     Raises `QuerySyntaxError`, `QueryTypeError` or `LimitExceeded`.
     """
@@ -187,7 +187,7 @@ def compile(text: str, schema: Schema) -> Predicate:
 
 
 def compile_known(text: str, schema: Schema, most: int) -> Predicate | None:
-    """What `compile` gives, if it needs no parser: a text of at most so many characters, and of a known shape."""
+    """The result of `compile` for a text of at most `most` characters and of a known shape; else None."""
     parts = split_text(text) if len(text) <= most else None
     known = SHAPES.root(parts, text, schema) if parts is not None else None
     return None if known is None else Predicate(text, schema, None, known)
@@ -200,9 +200,7 @@ def expression(text: str, schema: Schema) -> Expression:
     """
     tree = parse(text)
     if isinstance(tree, ast.Select):
-        raise type_error(
-            "a query gives rows, and not one value; put it into count(…), sum(…) or the like", text, tree.at
-        )
+        raise type_error("a query returns rows, not one value; put it into count(…), sum(…) or the like", text, tree.at)
     checker = Checker(text, schema)
     root = checker.scalar(tree, checker.scope())
     if root.kind == NULL:

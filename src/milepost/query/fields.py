@@ -1,4 +1,4 @@
-"""Which fields a query reads: what a projection must hold, or an index must know, to answer it."""
+"""The fields that a query reads: a projection must hold them, and an index must know them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from milepost.schema.types import Schema
 def fields(schema: Schema, root: Typed | typed.Selection) -> tuple[str, ...]:
     """The paths of the fields read, sorted: `price`, `lines[].price`, or `order_line.price` in a message type.
 
-    A list that a quantifier goes through counts as read.
+    A list that a quantifier iterates over counts as read.
     """
     message_type = schema.message_type
     reading = _Reading({ROOT: "" if message_type is None else message_type.root})
@@ -30,7 +30,7 @@ def fields(schema: Schema, root: Typed | typed.Selection) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    names: dict[int, str]  # what each variable stands for
+    names: dict[int, str]  # the path of each variable
     found: set[str] = field(default_factory=set)
 
     def within(self, bindings: Iterable[typed.Binding]) -> _Reading:

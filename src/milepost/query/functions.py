@@ -1,6 +1,6 @@
-"""The functions of the language, as data: the checker, the back ends and the documentation work from this table.
+"""The functions of the language, as data: the checker, the back ends and the documentation use this table.
 
-A back end implements each function by name; a test holds the back ends to the table.
+A back end implements each function by name; a test compares the back ends with the table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NetworkLiteral:
 NETWORK: Final = NetworkLiteral()
 
 Parameter: TypeAlias = Scalar | NetworkLiteral
-Result: TypeAlias = Scalar | Callable[[Scalar], Scalar]  # of the kind of the first argument
+Result: TypeAlias = Scalar | Callable[[Scalar], Scalar]  # or a function of the kind of the first argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ _ROUNDING: Final = (((INTEGER,), INTEGER), ((DOUBLE,), DOUBLE), ((DECIMAL,), _wh
 _OF_DAY: Final = (((DATE,), INTEGER), ((TIMESTAMP,), INTEGER))
 _OF_STRINGS: Final = ((STRING, STRING), BOOLEAN)
 
-# `coalesce` takes any number of arguments of kinds that go together, and `case` a variant: the checker knows these two.
+# `coalesce` takes any number of arguments of compatible kinds, and `case` a variant: the checker handles these two.
 FUNCTIONS: Final[Mapping[str, Function]] = {
     function.name: function
     for function in (
@@ -129,7 +129,7 @@ SPECIAL: Final[Mapping[str, str]] = {
 
 
 def matching(function: Function, arguments: tuple[Scalar, ...]) -> Scalar | None:
-    """The kind of a call's result, None when the function does not take these arguments. A null fits everywhere."""
+    """The kind of a call's result; None when the function does not take these arguments. A null fits everywhere."""
     for signature in function.signatures:
         if len(signature.parameters) == len(arguments) and all(
             _fits(parameter, kind) for parameter, kind in zip(signature.parameters, arguments, strict=True)
@@ -145,7 +145,7 @@ def _fits(parameter: Parameter, kind: Scalar) -> bool:
 
 
 def usage(function: Function) -> str:
-    """How a function is called, for the message of an error: "length(string) or length(bytes)"."""
+    """How a function is called, for an error message: "length(string) or length(bytes)"."""
     return " or ".join(
         f"{function.name}({', '.join(str(parameter).partition('(')[0] for parameter in signature.parameters)})"
         for signature in function.signatures

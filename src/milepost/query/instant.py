@@ -1,4 +1,4 @@
-"""Dates and timestamps as numbers, and timestamps from text: the rules that all back ends share."""
+"""Dates and timestamps as numbers, and timestamps from text, for all back ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIMESTAMP: Final = re.compile(
 
 
 def timestamp(text: str) -> datetime:
-    """The timestamp a literal means, in UTC; ValueError when it means none."""
+    """The timestamp of a literal, in UTC. Raises ValueError for other text."""
     if not _TIMESTAMP.match(text):
         raise ValueError(text)
     try:

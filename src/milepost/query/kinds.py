@@ -1,6 +1,6 @@
 """The types of the language: fewer than a schema has, since widths do not matter to a query.
 
-A *kind* is what an expression has. Scalars are compared and calculated; structures are only walked into.
+A *kind* is the type of an expression. Scalars can be compared and calculated with; structures only have parts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from milepost.schema.types import Atom, Dynamic, Tuple, Type, Variant
 
 INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
-DECIMAL_BOUND: Final = 10**limits.DECIMAL_DIGITS  # the first magnitude that does not fit, in units of the last place
+DECIMAL_BOUND: Final = 10**limits.DECIMAL_DIGITS  # the least magnitude that does not fit, in units of the last place
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,19 @@ DATE: Final = Scalar("date")
 TIMESTAMP: Final = Scalar("timestamp")
 UUID: Final = Scalar("uuid")
 IDENT: Final = Scalar("ident")
-NULL: Final = Scalar("null")  # of the literal alone; it takes the kind of whatever it stands beside
+NULL: Final = Scalar("null")  # only of the literal, which takes the kind of the other operand
 
 _INTEGER_DIGITS: Final = 20  # of the largest uint64
 
 
 def decimal(precision: int, scale: int) -> Scalar:
-    """The kind of a decimal; a precision beyond 38 digits is cut, since values beyond are null."""
+    """The kind of a decimal; the precision is at most 38 digits, since longer values are null."""
     return Scalar("decimal", min(max(precision, scale, 1), limits.DECIMAL_DIGITS), scale)
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """The kind of a list, by the type of its elements as the schema has it: a list may be recursive."""
+    """The kind of a list. It has the schema's type of its elements, since a list may be recursive."""
 
     item: Type
 
@@ -117,7 +117,7 @@ def is_exact(kind: Kind) -> bool:
 
 
 def is_number(kind: Kind) -> bool:
-    """Whether values calculate."""
+    """Whether values are numbers."""
     return is_exact(kind) or kind == DOUBLE
 
 
@@ -129,7 +129,7 @@ def comparable(left: Scalar, right: Scalar) -> bool:
 
 
 def common(kinds: Iterable[Scalar]) -> Scalar | None:
-    """The kind that values of all these kinds can be turned into, as `coalesce` needs it; None when there is none."""
+    """The kind to which values of all these kinds can be converted, for `coalesce`; None when there is none."""
     found = NULL
     for kind in kinds:
         if found in (NULL, kind):

@@ -1,4 +1,4 @@
-"""What a literal means by its text alone: the values behind the grammar's terminals."""
+"""The values of literals, by the grammar's terminals."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from milepost.query.instant import timestamp
 
 
 class WrongLexeme(Exception):
-    """A text of the right form that means no value; the message is for its author."""
+    """A text that matches a terminal but has no value. The message is for the author of the query."""
 
 
 def integer(written: str) -> int:
-    """Decimal digits, however many of them are zeros in front."""
+    """An integer from decimal digits, with any number of leading zeros."""
     _require_digits(written)
     return int(written.lstrip("0") or "0")  # Python refuses to read thousands of digits, zeros included
 
 
 def string(written: str) -> str:
-    """What is between the quotes."""
+    """The text between the quotes."""
     return written[1:-1].replace("''", "'")
 
 
 def negated(value: int | float | Decimal) -> int | float | Decimal:
-    """The number with a sign before it. A decimal's own minus would round it to Python's 28 digits."""
+    """The negated number. The minus of a Decimal would round it to Python's 28 digits."""
     return value.copy_negate() if isinstance(value, Decimal) else -value
 
 
@@ -57,7 +57,7 @@ def _double(written: str) -> float:
 
 
 def _quoted(read: Callable[[str], LiteralValue], form: str) -> Callable[[str], LiteralValue]:
-    """How the text between the quotes of a typed literal is read, and what to say when it cannot be."""
+    """A reader of the text between the quotes of a typed literal; `form` is the error message."""
 
     def value(written: str) -> LiteralValue:
         try:
@@ -69,14 +69,14 @@ def _quoted(read: Callable[[str], LiteralValue], form: str) -> Callable[[str], L
 
 
 def _date(written: str) -> date:
-    if not _DATE.match(written):  # `fromisoformat` also takes weeks and bare digits
+    if not _DATE.match(written):  # `fromisoformat` also accepts weeks and bare digits
         raise ValueError(written)
     return date.fromisoformat(written)
 
 
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 
-# By the terminal of the grammar. Each raises `WrongLexeme`, and nothing else, for a text that the terminal matches.
+# By the terminal of the grammar. For a text that the terminal matches, each raises `WrongLexeme` and nothing else.
 VALUES: Final[Mapping[str, Callable[[str], LiteralValue]]] = {
     "INTEGER": integer,
     "DECIMAL": _decimal,

@@ -1,9 +1,9 @@
 """`like` patterns: compiled once, matched in one pass over the text without backtracking.
 
 The matcher simulates the pattern's automaton with one bit per pattern character (bit-parallel, after Baeza-Yates and
-Gonnet). Bit k is set while the first k characters of the pattern cover the text read so far; a `%` is no bit of its
-own, but lets the bit before it stay. One text character costs a shift, an and and an or on integers as long as the
-pattern: linear in the text, whatever the pattern. A regular expression in Python would backtrack.
+Gonnet). Bit k is set while the first k characters of the pattern cover the text read so far; a `%` has no bit of its
+own, but keeps the bit before it set. Each character of the text costs a shift, an and and an or on integers as long as
+the pattern. So the time is linear in the text, whatever the pattern. A regular expression in Python would backtrack.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from milepost import limits
 
 
 class WrongPattern(Exception):
-    """A pattern that means nothing; the message is for its author."""
+    """An invalid pattern. The message is for the author of the query."""
 
 
-ANY: Final = None  # in `Pattern.characters`: the `_` that stands for one code point
+ANY: Final = None  # in `Pattern.characters`: the `_` that matches one code point
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern without its notation: characters, and after how many of them a run of anything may come."""
+    """A parsed pattern: its characters, and the positions among them of `%`, which matches any text."""
 
     characters: tuple[str | None, ...]
     runs: frozenset[int]
@@ -45,7 +45,7 @@ class Pattern:
         object.__setattr__(self, "_stay", sum(1 << position for position in self.runs))
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text is an instance of the pattern."""
+        """Whether the whole text matches the pattern."""
         if ANY not in self.characters:
             return self._found(text)
         masks, anything, stay = self._masks, self._any, self._stay
@@ -57,7 +57,7 @@ class Pattern:
         return bool(state >> len(self.characters) & 1)
 
     def _found(self, text: str) -> bool:
-        """The same for a pattern of texts and runs: each text is where it occurs first, behind the one before it."""
+        """`matches` for a pattern without `_`: finds each piece at its first occurrence after the piece before."""
         pieces = self.pieces
         assert pieces is not None
         if len(pieces) == 1:
@@ -75,7 +75,7 @@ class Pattern:
 
     @property
     def pieces(self) -> tuple[str, ...] | None:
-        """The texts between runs, the first and the last possibly empty; None when the pattern has a `_`."""
+        """The texts between `%`s, the first and the last possibly empty; None when the pattern has a `_`."""
         if ANY in self.characters:
             return None
         cuts = [0, *sorted(self.runs), len(self.characters)]
@@ -84,7 +84,7 @@ class Pattern:
 
 
 def compiled(text: str, escape: str | None) -> Pattern:
-    """The pattern that a text means; raises `WrongPattern` when it means none."""
+    """The pattern of a text. Raises `WrongPattern` for an invalid one."""
     limits.require("LIKE_PATTERN_CHARS", len(text), "characters in a like pattern")
     if escape is not None and len(escape) != 1:
         raise WrongPattern(f"escape takes one character, and {escape!r} has {len(escape)}")

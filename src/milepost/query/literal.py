@@ -1,7 +1,7 @@
-"""Constants: what a literal means, the kind it takes beside something else, and what can be calculated beforehand.
+"""Constants: the value of a literal, its kind beside another operand, and constant folding.
 
-A constant in the kind of the other side makes equal queries equal (`price > 1.5` and `price > 1.50`) and comparisons
-cheap, so a literal is adapted wherever this cannot change an answer.
+A constant in the kind of the other operand makes equal queries equal (`price > 1.5` and `price > 1.50`) and comparisons
+cheap, so a literal is adapted wherever this cannot change a result.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _OF_LITERAL: Final = {
 
 
 def adapted(node: Typed, other: kinds.Kind, *, exact: bool = True) -> Typed:
-    """A constant number in the kind of the other side of an operation; anything else as it is.
+    """A constant number in the kind of the other operand; any other node unchanged.
 
-    Unless `exact` is false, only where the number stays what it is.
+    Unless `exact` is false, only where the value does not change.
     """
     if not (isinstance(node, Const) and isinstance(other, Scalar)) or node.value is None or node.kind == other:
         return node
     value, kind = node.value, node.kind
     if kinds.is_exact(kind) and other == DOUBLE:
-        # A decimal is compared with a double as a double; an integer only as the integer it is.
+        # A decimal is compared with a double as a double, an integer exactly.
         number = nearest_double(value, kind.scale)
         return Const(number, DOUBLE) if kind.name == "decimal" or not exact or int(number) == value else node
     if kind == DOUBLE and other == INTEGER and exact:
@@ -64,7 +64,7 @@ def adapted(node: Typed, other: kinds.Kind, *, exact: bool = True) -> Typed:
 
 
 def folded(node: Typed) -> Typed:
-    """The constant that a node comes to, calculated by the reference; the node itself when it reads anything."""
+    """The constant value of a node, calculated by the reference; the node itself when it reads anything."""
     if isinstance(node, _NEVER_FOLDED):
         return node
     for child in children(node):

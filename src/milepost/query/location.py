@@ -1,4 +1,4 @@
-"""Where a path leads: one step after the other through the types of a schema, with an answer for every wrong turn."""
+"""Locations: the ends of paths through the types of a schema, with an error message for every wrong step."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NAMES_LISTED: Final = 20  # in the message about an unknown name
 
 
 class WrongStep(Exception):
-    """A step that leads nowhere; the message is for the author of the query."""
+    """A step that does not exist. The message is for the author of the query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A variable, steps from it, and the type of what is there."""
+    """A variable, the steps from it, and the type at their end."""
 
     schema: Schema
     variable: int
@@ -32,18 +32,18 @@ class Location:
     steps: tuple[Step, ...] = ()
     written: str = ""  # the path up to here, for messages
     single: bool = False  # a 32-bit float
-    folded: bool = False  # behind a recursive reference that no step has entered yet
-    # By the identity of a tuple's fields, which the schema keeps alive: a wide tuple is searched for many names.
+    folded: bool = False  # at a recursive reference that no step has entered yet
+    # By `id()` of a tuple's fields, which the schema keeps alive: many names are looked up in a wide tuple.
     indexes: dict[int, dict[str, PlaceType]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def root(cls, schema: Schema) -> Location:
-        """Where plain predicates start: the message, or the root node of a message type."""
+        """The start of a plain predicate's paths: the message, or the root node of a message type."""
         message_type = schema.message_type
         return cls(schema, ROOT, schema.type if message_type is None else kinds.NodeKind(message_type.root))
 
     def _to(self, kind: PlaceType) -> Location:
-        """The same place with another type, resolved."""
+        """The same location with another type, resolved."""
         folded = False
         seen = set()
         while isinstance(kind, Optional | Ref):
@@ -51,7 +51,7 @@ class Location:
                 kind = kind.type
                 continue
             if kind.name in seen:
-                kind = DYNAMIC  # optional references that only lead to each other: nothing but null can be there
+                kind = DYNAMIC  # optional references that only lead to each other: the value is always null
                 break
             seen.add(kind.name)
             folded |= kind.name in self.schema.recursive
@@ -60,7 +60,7 @@ class Location:
 
     @property
     def kind(self) -> kinds.Kind:
-        """The kind of what is here, for the type checker."""
+        """The kind of the value here, for the type checker."""
         match self.type:
             case Atom() as atom:
                 return kinds.of_atom(atom)
@@ -75,12 +75,12 @@ class Location:
 
     @property
     def read(self) -> ReadPath:
-        """The node that reads what is here."""
+        """The node that reads the value here."""
         return ReadPath(self.variable, self.steps, self.kind, self.single)
 
     @property
     def members(self) -> Mapping[str, PlaceType]:
-        """What a name may be the next step, and where it leads."""
+        """The names that may be the next step, with their types."""
         match self.type:
             case Tuple(fields) | Variant(fields):
                 if id(fields) not in self.indexes:
@@ -96,7 +96,7 @@ class Location:
                 return {}
 
     def element(self, variable: int) -> Location:
-        """The place of a new variable that takes each element of the list here, or each node of the reference."""
+        """The location of a new variable that takes each element of the list here, or each node of the reference."""
         match self.type:
             case List(item):
                 return self._variable(variable, item)
@@ -109,7 +109,7 @@ class Location:
         return replace(self, variable=variable, steps=(), written="it")._to(kind)
 
     def step(self, step: str | int) -> Location:
-        """One step further; raises `WrongStep`."""
+        """The location one step further. Raises `WrongStep`."""
         return self._index(step) if isinstance(step, int) else self._name(step)
 
     def _index(self, index: int) -> Location:
@@ -129,7 +129,7 @@ class Location:
                 way = f"any({self.written}, {shown(name)} …) or {self.written}[0].{shown(name)}"
                 raise WrongStep(f"{self.written} is a list: write {way}")
             case Dynamic():
-                raise WrongStep(f"what the dynamic value {self.written} contains is known only when it arrives")
+                raise WrongStep(f"the type of the dynamic value {self.written} is known only when a message arrives")
             case kinds.Message() if name == "root":
                 return replace(Location.root(self.schema), written=f"{self.written}.root", indexes=self.indexes)
             case kinds.Message():
@@ -152,13 +152,13 @@ class Location:
         return replace(self, steps=steps, written=f"{self.written}{written}".removeprefix("."))._to(kind)
 
     def entered(self) -> ReadPath:
-        """The node that reads the list here in order to go through its elements."""
+        """The node that reads the list here for an iteration over its elements."""
         steps = (*self.steps, UnfoldStep()) if self.folded else self.steps
         return ReadPath(self.variable, steps, self.kind)
 
 
 def unknown(name: str, known: Iterable[str], what: str) -> str:
-    """The message about a name that is not there: the nearest one, and those that are."""
+    """The error message about an unknown name: the nearest name, and the known ones."""
     known = tuple(known)
     more = ", …" if len(known) > _NAMES_LISTED else ""
     listed = ", ".join(known[:_NAMES_LISTED])
@@ -169,7 +169,7 @@ def unknown(name: str, known: Iterable[str], what: str) -> str:
 
 
 def shown(text: object) -> str:
-    """A name or an expression in the words of a message, cut to a length that can be read."""
+    """A name or an expression for an error message, cut to a readable length."""
     whole = str(text)
     return whole if len(whole) <= _CHARS_SHOWN else f"{whole[:_CHARS_SHOWN]}…"
 

@@ -1,4 +1,4 @@
-"""Exact numbers of the reference: integers and decimals as whole numbers of units in the last place."""
+"""Exact numbers in the reference: integers and decimals as whole numbers of units in the last place."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def scaled(units: int, scale: int) -> Decimal:
 
 
 def nearest_double(units: int, scale: int) -> float:
-    """The double next to an exact number."""
+    """The double nearest to an exact number."""
     return float(scaled(units, scale)) if scale else float(units)
 
 
 def bounded(units: int, kind: Scalar) -> int | None:
-    """A result, or None when it does not fit: an integer into 64 bits with sign, a decimal into 38 digits."""
+    """A result, or None when it does not fit: 64 bits with sign for an integer, 38 digits for a decimal."""
     if kind.name == "decimal":
         return units if abs(units) < DECIMAL_BOUND else None
     return units if INT64_MIN <= units <= INT64_MAX else None
 
 
 def remainder(left: int, right: int) -> int:
-    """What is left of a division, with the sign of the dividend."""
+    """The remainder of a division, with the sign of the dividend."""
     rest = abs(left) % abs(right)
     return -rest if left < 0 else rest

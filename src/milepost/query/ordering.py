@@ -1,4 +1,4 @@
-"""Compiled orders: by what a reader wants the messages of a queue sorted."""
+"""Compiled orders, by which a reader wants the messages of a queue sorted."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from milepost.schema.types import Schema
 
 
 class Ordering:
-    """One or several keys, each ascending or descending. Null sorts after every value, and so first in `desc`."""
+    """One or several keys, each ascending or descending. Null sorts after every value, so first in `desc`."""
 
     def __init__(self, text: str, schema: Schema, keys: tuple[Sorting, ...]) -> None:
         self.text = text
         self.schema = schema
-        self.keys = keys  # as checked: what back ends work from
+        self.keys = keys  # typed, for back ends
 
     def key(self, message: Any, header: Mapping[str, Any] | None = None) -> Any:
-        """What sorts messages in this order: `sorted(messages, key=order.key)`. `header` as for expressions."""
+        """A sort key for messages: `sorted(messages, key=order.key)`. `header` is as for expressions."""
         moment = Moment(message, header)
         return _Key([evaluate(moment) for evaluate in self._evaluate], self._signs)
 
@@ -37,7 +37,7 @@ class Ordering:
         return [-1 if item.descending else 1 for item in self.keys]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("text", "schema", "keys")}  # closures stay behind
+        return {name: self.__dict__[name] for name in ("text", "schema", "keys")}  # without the closures
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ordering):
@@ -72,9 +72,9 @@ class _Key:
 
 
 def ordering(text: str, schema: Schema) -> Ordering:
-    """The order that a text means: keys as they stand behind `order by`, "count(lines) desc, id".
+    """An order from a text: keys as after `order by`, "count(lines) desc, id".
 
-    A query with `order by` does as well, as long as it gives one row for each message. Raises `QuerySyntaxError`,
+    A query with `order by` works too, if it returns one row for each message. Raises `QuerySyntaxError`,
     `QueryTypeError` or `LimitExceeded`.
     """
     tree = parse_ordering(text)

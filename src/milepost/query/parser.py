@@ -1,7 +1,7 @@
-"""Text to AST. Absurd text is refused by a named limit, wrong text with its place and what was expected there.
+"""Text to AST. Errors name the limit exceeded, or the position of the error and what was expected there.
 
 The parser itself needs no stack, so depth is bounded where the tree is turned into nodes: each level of the tree,
-parentheses included, counts against `QUERY_DEPTH`, and everything that walks a query later may recurse.
+parentheses included, counts against `QUERY_DEPTH`, so that code that walks a query may recurse.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Part: TypeAlias = Token | _Tree | None
 
 
 class _Guard(PostLex):
-    """Ends the parse of an absurd text while it is still cheap: no tree of it is ever built."""
+    """Ends the parse of a text over the limits before a tree is built."""
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
         depth = 0
@@ -53,10 +53,10 @@ def _lark() -> Lark:
 
 @dataclass(frozen=True, slots=True)
 class ParsedText:
-    """A text as the grammar takes it."""
+    """The AST of a text, with its literals."""
 
     tree: ast.Expression | ast.Select
-    literals: tuple[Token, ...]  # in the order of the text; true, false, null and indexes are not among them
+    literals: tuple[Token, ...]  # in the order of the text, without true, false, null and indexes
 
 
 def parse(text: str) -> ast.Expression | ast.Select:
@@ -73,14 +73,14 @@ def terminals() -> Mapping[str, str]:
 
 
 def read(text: str) -> ParsedText:
-    """What `parse` gives, with the tokens of its literals; raises the same."""
+    """The result of `parse`, with the tokens of the literals; raises the same errors."""
     tree = _parsed(text, "start")
     builder = _Builder(text)
     return ParsedText(builder.query(tree), tuple(sorted(builder.literals, key=_start)))
 
 
 def parse_ordering(text: str) -> tuple[ast.OrderItem, ...] | ast.Select:
-    """The criteria of an order, as they stand behind `order by`, or a query that has them; raises what `parse` does."""
+    """The criteria of an order, as after `order by`, or a query that has them; raises the same errors as `parse`."""
     return _Builder(text).ordering(_parsed(text, "ordering"))
 
 
@@ -89,7 +89,7 @@ def _parsed(text: str, start: str) -> _Tree:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise syntax_error("half of a surrogate pair is no character", text, error.start) from None
+        raise syntax_error("half of a surrogate pair is not a character", text, error.start) from None
     try:
         return _lark().parse(text, start)
     except UnexpectedInput as error:
@@ -97,7 +97,7 @@ def _parsed(text: str, start: str) -> _Tree:
 
 
 class _Builder:
-    """One tree on its way into nodes."""
+    """Turns one tree into nodes."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -164,7 +164,7 @@ class _Builder:
         raise AssertionError(tree.data)
 
     def _minus(self, tree: _Tree, operand: ast.Expression, at: int) -> ast.Expression:
-        # Only a number right behind the sign: `-(-9223372036854775808)` overflows, as it would in a field.
+        # Only a number directly after the sign: `-(-9223372036854775808)` overflows, as it would in a field.
         if tree.data == "literal" and isinstance(operand, ast.Literal):
             match operand.value:
                 case int() | float() | Decimal() as value if operand.kind != "boolean":
@@ -240,13 +240,13 @@ class _Builder:
 def _chain(operator: str, parts: list[ast.Expression], at: int) -> ast.Chain:
     terms: list[ast.Expression] = []
     for part in parts:
-        # `a and (b and c)` is `a and b and c`: parentheses that change nothing leave no trace.
+        # `a and (b and c)` becomes `a and b and c`: parentheses that change nothing are dropped.
         terms.extend(part.terms if isinstance(part, ast.Chain) and part.operator == operator else (part,))
     return ast.Chain(operator, tuple(terms), at)
 
 
 def _parts(part: _Part) -> list[_Part]:
-    """What is inside, optional parts as None; nothing is inside a token."""
+    """The children of a tree, with None for missing optional ones; a token has none."""
     return list(part.children) if isinstance(part, Tree) else []
 
 

@@ -1,4 +1,4 @@
-"""The canonical text of a query: one way to write each, with no more parentheses than it takes."""
+"""The canonical text of a query, with as few parentheses as possible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from milepost.query import ast
 
-# How tightly a node holds its parts together, after the rules of the grammar; a looser part goes into parentheses.
+# The precedence of nodes, by the grammar; a part of lower precedence goes into parentheses.
 _OR, _AND, _NOT, _IS, _COMPARISON, _SUM, _PRODUCT, _SIGN, _PRIMARY = range(9)
 _BINARY: Final = {
     **dict.fromkeys(("=", "<>", "<", "<=", ">", ">="), _COMPARISON),
@@ -25,7 +25,7 @@ def printed(node: ast.Expression | ast.Select) -> str:
 
 
 def _at(node: ast.Expression, level: int) -> str:
-    """The text of a part, in parentheses when it stands where `level` or tighter is needed."""
+    """The text of a part, in parentheses if its precedence is below `level`."""
     text, own = _expression(node)
     return text if own >= level else f"({text})"
 
@@ -91,7 +91,7 @@ def _path(node: ast.Path) -> str:
 
 
 def name(text: str) -> str:
-    """A name where keywords count: quoted when it is one."""
+    """A name, quoted if it is a keyword."""
     return f'"{text}"' if text.lower() in ast.KEYWORDS else _word(text)
 
 

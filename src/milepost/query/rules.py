@@ -1,7 +1,7 @@
 """A schema's rules, enforced where messages enter.
 
-A rule is a predicate after `check`. As in SQL, a message breaks it only by making it *false*: where a rule comes to
-null, because what it speaks of is absent, it has nothing to say.
+A rule is a predicate after `check`. As in SQL, a message breaks it only by making it *false*: a rule that is null,
+because a value is absent, is not broken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from milepost.schema.registry import Registry
 from milepost.schema.text import parse
 from milepost.schema.types import Schema
 
-RULE_SETS: Final = 512  # schemas whose rules are kept compiled, as many as there are formats kept derived
+RULE_SETS: Final = 512  # schemas whose rules are kept compiled, as many as formats are kept
 ROWS_NAMED: Final = 5  # of the rows that break a rule, in the message
 
 
@@ -31,7 +31,7 @@ def parse_schema(text: str, registry: Registry | None = None) -> Schema:
     >>> parse_schema("quote: [symbol: string, price: double?, tags: *(string)*] check (price > 0)").name
     'quote'
 
-    Names that the text does not define come from the registry. The rules are checked against the schema right away.
+    Names that the text does not define come from the registry. The rules are checked against the schema at once.
     Raises `SchemaSyntaxError`, which shows the place, or another `SchemaError`.
     """
     schema = parse(text, registry)
@@ -43,8 +43,8 @@ def encode(schema: Schema, rows: Any, ids: Ids | None = None) -> Batch:
     """A batch of messages that keep the rules of their schema.
 
     `rows` may be a list or any iterable of dicts, dataclasses or nodes; a dict of columns (lists, NumPy or Arrow
-    arrays); or a frame: pandas, Polars, Arrow. Raises `InvalidValue` for what does not fit the schema, with row and
-    path, and `CheckFailed` for what breaks a rule; then nothing was encoded.
+    arrays); or a frame: pandas, Polars, Arrow. Raises `InvalidValue`, with row and path, for a value that does not
+    fit the schema, and `CheckFailed` for a message that breaks a rule. Then nothing is encoded.
     """
     batch = Batch.encode(schema, rows, ids)
     enforce(batch)
@@ -52,10 +52,10 @@ def encode(schema: Schema, rows: Any, ids: Ids | None = None) -> Batch:
 
 
 def decode(data: bytes | bytearray | memoryview, schema: Schema | Registry) -> Batch:
-    """A batch from bytes of unknown origin, checked whole, with messages that keep the rules of their schema.
+    """A batch from bytes of unknown origin, checked completely, including the rules of the schema.
 
-    Given a registry, the schema is looked up there by the fingerprint that the bytes carry. Raises `MalformedBatch`
-    with what is wrong, `UnknownSchema`, or `CheckFailed`.
+    Given a registry, the schema is looked up there by the fingerprint in the bytes. Raises `MalformedBatch`,
+    `UnknownSchema` or `CheckFailed`.
     """
     if isinstance(schema, Registry):
         schema = schema.by_fingerprint(fingerprint_of(data))
@@ -83,16 +83,16 @@ def enforce(batch: Batch) -> None:
 
 @lru_cache(maxsize=RULE_SETS)
 def rules(schema: Schema) -> tuple[tuple[str, Predicate], ...]:
-    """Each rule of a schema as it is written, and the predicate that it is broken.
+    """Each rule of a schema as it is written, and the predicate "the rule is broken".
 
-    Raises `SchemaError` for a rule that does not fit its schema: call this where a schema is declared.
+    Raises `SchemaError` for a rule that does not fit its schema. Called where a schema is declared.
     """
     found = []
     for rule in schema.checks:
         try:
             kept = compile(rule, schema)
         except QueryError as error:
-            raise SchemaError(f"{schema.name}: a rule cannot be: {error}") from error
+            raise SchemaError(f"{schema.name}: invalid rule: {error}") from error
         broken = typed.IsTrue(kept.root, False)
         assert broken.kind == BOOLEAN
         found.append((rule, Predicate(rule, schema, kept.tree, broken)))

@@ -1,4 +1,4 @@
-"""What a name means at one point of a query: fields of the innermost element first, then whatever it means outside."""
+"""Scopes: the meaning of a name at one point of a query. Fields of the innermost element come first."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ ELEMENT = "it"
 
 
 class Scope(ABC):
-    """One level of names: those of the message, of an element, or of a `from` clause."""
+    """One level of names: of the message, of an element, or of a `from` clause."""
 
     def __init__(self, outer: Scope | None, variables: int) -> None:
         self.outer = outer
-        self.variables = variables  # how many are in use, so that the next one has this number
+        self.variables = variables  # the number of variables in use, which is the number of the next one
 
     @abstractmethod
     def local(self, name: str) -> Location | None:
-        """What a name means on this level."""
+        """The location of a name on this level; None if it is not defined here."""
 
     @abstractmethod
     def names(self) -> tuple[str, ...]:
         """All names of this level."""
 
     def find(self, name: str) -> Location:
-        """What a name means; raises `WrongStep` when it means nothing."""
+        """The location of a name. Raises `WrongStep` if it is not defined."""
         level: Scope | None = self
         while level is not None:
             if (location := level.local(name)) is not None:
                 return location
             level = level.outer
         message = unknown(name, self._visible(), f"there is no {shown(name)!r}")
-        # The commonest slip: symbol = IBM. A near name is the better guess where there is one.
-        hint = "" if "did you mean" in message else f"; if that is a text, write it in single quotes: '{shown(name)}'"
+        # The most common mistake: symbol = IBM. A similar name is the better guess where there is one.
+        hint = "" if "did you mean" in message else f"; if it is a text, write it in single quotes: '{shown(name)}'"
         raise WrongStep(message + hint)
 
     def _visible(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class ElementScope(Scope):
 
     def local(self, name: str) -> Location | None:
         if name in self.location.members:
-            # Inside a quantifier a field is written without its element, and messages should say it that way.
+            # Inside a quantifier a field is written without its element, so error messages show it that way.
             return replace(self.location, written="").step(name)
         return self.location if name == ELEMENT and self.outer is not None else None
 

@@ -1,4 +1,4 @@
-"""Compiled queries that give rows."""
+"""Compiled queries that return rows."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from milepost.schema.types import Schema
 
 
 class CompiledQuery:
-    """A `select` over the messages of one type. Equality is that of meaning, as for expressions."""
+    """A `select` over the messages of one type. Two are equal when their typed ASTs are, as for expressions."""
 
     def __init__(self, text: str, schema: Schema, tree: ast.Select, root: Selection) -> None:
         self.text = text
         self.schema = schema
         self.tree = tree  # as written
-        self.root = root  # as checked: what back ends work from
+        self.root = root  # the typed AST, for back ends
 
     @property
     def types(self) -> tuple[Kind, ...]:
-        """What each row consists of: scalar types, and nodes or the message where a variable is selected."""
+        """The kinds of a row's values: scalars, and nodes or the message where a variable is selected."""
         return tuple(column.kind for column in self.root.columns)
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
-        """The paths of the fields that are read, sorted."""
+        """The paths of the fields that it reads, sorted."""
         return fields(self.schema, self.root)
 
     @cached_property
@@ -53,7 +53,7 @@ class CompiledQuery:
         return rows(self.root)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("text", "schema", "tree", "root")}  # closures stay behind
+        return {name: self.__dict__[name] for name in ("text", "schema", "tree", "root")}  # without the closures
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CompiledQuery):

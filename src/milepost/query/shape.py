@@ -1,23 +1,22 @@
 """Shapes: texts that differ only in their literals are parsed once.
 
-Ten thousand subscribers ask `symbol = 'X17' and price >= 40`, each with constants of its own. The parse of such a text
-is most of the cost of compiling it, and it is the same for all of them. Here it is done for the first one, whose tree
-becomes a template; a later text only has its literals read, put into the template, and type-checked.
+Ten thousand subscribers ask `symbol = 'X17' and price >= 40`, each with its own constants. Parsing is most of the cost
+of compiling such a text, and it is the same for all of them. Here only the first text is parsed, and its tree becomes a
+template; of a later text only the literals are read, put into the template, and type-checked.
 
-Why that gives what the parser would give. A text is cut into literals and what is between them, its *skeleton*, which
-is kept to the letter, white space included; where a literal was, the skeleton says of which terminal. A shape is
-learned only when the parser's own tokens cut the text in the same places. Now take a second text with the same
-skeleton, and follow the parser from token to token. It is in the same state in both texts, as its decisions depend
-on the types of tokens alone. If a literal comes next, the second text has one of the same terminal there, found by
-the grammar's own regular expression, and no other terminal begins as one of these and matches too. If something else
-comes next, it and all that follows up to the next literal are the same in both; terminals look ahead no further
-than over white space to one character, and then only ask whether it is a quote, a point, or a letter or digit, which
-the first character of a literal answers alike for all literals of its terminal.
+Why the result is the parser's. A text is split into literals and the rest, its *skeleton*, which is kept exactly, white
+space included; in place of a literal it has the name of the terminal. A shape is learned only when the parser's own
+tokens split the text in the same places. Now take a second text with the same skeleton, and follow the parser from
+token to token. It is in the same state in both texts, as its decisions depend only on the types of tokens. If a literal
+comes next, the second text has one of the same terminal there, found by the grammar's own regular expression, and no
+other terminal has the same beginning and matches too. If something else comes next, it and everything up to the next
+literal are the same in both. Terminals look ahead over white space to one character at most, and only test whether it
+is a quote, a point, or a letter or digit: that is the same for all literals of one terminal.
 
-The checker is not imitated but run, on the filled template, since what it does depends on values: kinds of numbers by
-their digits, constants folded, patterns compiled. Only for parts without literals its answer is kept. Positions in a
-filled template are those of the first text, and only errors show positions; a text that fails anywhere here goes
-the full way, which draws its error. Nothing is kept of texts that fail.
+The checker runs on the filled template, since its results depend on values: kinds of numbers by their digits, constants
+folded, patterns compiled. Its results are kept only for parts without literals. Positions in a filled template are
+those of the first text, and only errors show positions; a text that fails here is parsed in full, which makes the right
+error. Texts that fail are not kept.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from milepost.query.scope import Scope
 from milepost.query.typed import Typed
 from milepost.schema.types import Schema
 
-TEXT_CHARS: Final = 4_000  # a longer text is one of a kind, and would push many short ones out
-# Strangers send shapes. One takes up to 300 bytes for each character of its skeleton, and some 2,000 in any case.
+TEXT_CHARS: Final = 4_000  # a longer text is probably unique, and would evict many short ones
+# Untrusted clients send shapes. One takes up to 300 bytes for each character of its skeleton, and at least some 2,000.
 CACHE_CHARS: Final = 200_000  # in all skeletons together
 CACHE_SHAPES: Final = 4_096
 
@@ -58,7 +57,7 @@ class SplitText:
 
 
 def split_text(text: str) -> SplitText | None:
-    """The parts of a text; None for one that has to go the full way."""
+    """The parts of a text; None for one that has to be parsed."""
     if len(text) > TEXT_CHARS or _MARK in text:
         return None
     if not text.isascii():
@@ -84,14 +83,14 @@ _MARKS: Final = {sort: f"{_MARK}{sort}{_MARK}" for sort in lexeme.VALUES}
 
 @cache
 def _literals() -> re.Pattern[str]:
-    """Finds the literals, each as the group of its terminal, and without a group what only looks as if it had some.
+    """Matches literals, each as the group of its terminal, and without a group quoted names and indexes.
 
-    It may be wrong about names, as what the parser says of the first text decides.
+    It may be wrong about names: the parser's tokens of the first text decide.
     """
     patterns = terminals()
     groups = "|".join(f"(?P<{sort}>{patterns[sort]})" for sort in lexeme.VALUES if sort != "STRING")
     index = rf"\[(?:{patterns['__IGNORE_0']})?[0-9]+"
-    # The look-ahead is for speed alone: most characters begin nothing.
+    # The look-ahead is only for speed: most characters begin nothing.
     return re.compile(
         rf"(?=['\"\[0-9DTUXdtux])(?:(?P<STRING>{patterns['STRING']})|(?<![A-Za-z0-9_.])(?:{groups})"
         rf"|{patterns['QUOTED']}|{index})"
@@ -99,18 +98,18 @@ def _literals() -> re.Pattern[str]:
 
 
 class Shape:
-    """What predicates with one skeleton have in common, over one schema."""
+    """The template of predicates with one skeleton, over one schema."""
 
     def __init__(self, reading: ParsedText) -> None:
-        """Raises `Foreign` for a form that is not filled."""
+        """Raises `Foreign` for a tree that cannot be a template."""
         template = _Template(reading)
-        self._tree = reading.tree  # keeps the nodes alive that `_fixed` knows by their identity
+        self._tree = reading.tree  # keeps the nodes alive whose `id()` is a key of `_fixed`
         self._fill = template.fill
         self._values = [lexeme.VALUES[token.type] for token in reading.literals]
-        self._fixed: dict[int, Typed | None] = dict.fromkeys(template.fixed)  # None: not asked for yet
+        self._fixed: dict[int, Typed | None] = dict.fromkeys(template.fixed)  # None: not checked yet
 
     def root(self, literals: list[str], text: str, schema: Schema) -> Typed | None:
-        """The typed form of a predicate of this shape; None for one that must go the full way."""
+        """The typed form of a predicate of this shape; None for one that has to be parsed."""
         try:
             values = [value(literal) for value, literal in zip(self._values, literals, strict=True)]
             checker = _Checker(text, schema, self._fixed)
@@ -120,9 +119,9 @@ class Shape:
 
 
 class _Checker(Checker):
-    """A checker that remembers parts without literals: what they come to depends on the schema alone.
+    """A checker that caches the parts without literals: their typed form depends only on the schema.
 
-    Only where names mean what they mean outside of all quantifiers, so that nothing else can matter.
+    Only outside all quantifiers, so that the meaning of names does not depend on anything else.
     """
 
     def __init__(self, text: str, schema: Schema, fixed: dict[int, Typed | None]) -> None:
@@ -141,12 +140,12 @@ class _Checker(Checker):
             and node.operator in _COMPARISONS
             and (left := self._fixed.get(id(node.left))) is not None
         ):
-            # The commonest term goes straight to where others arrive after a few more calls; it saves a sixth of all.
-            # That the left side is a single value, the first text has shown.
+            # A shortcut for the most common term, which saves a sixth of the time. The first text has shown that the
+            # left side is a single value.
             return folded(self.comparison(node.operator, left, constant(node.right), node.at))
         found = super().any(node, scope)
         if id(node) in self._fixed:
-            self._fixed[id(node)] = found  # threads that meet here store equal nodes
+            self._fixed[id(node)] = found  # other threads may store an equal node
         return found
 
 
@@ -154,25 +153,25 @@ _COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
 
 
 class Foreign(Exception):
-    """A tree that is no template: one with a `select` in it."""
+    """A tree that cannot be a template, since it has a `select`."""
 
 
 class _Template:
-    """Turns a tree into functions that make the like of it from other values.
+    """Turns a tree into functions that make a similar tree from other values.
 
-    Literals are counted off in the order of the text, which is also the order of the parts of every node.
+    Literals are numbered in the order of the text, which is also the order of the parts of every node.
     """
 
     def __init__(self, reading: ParsedText) -> None:
         self._tokens = enumerate(reading.literals)
-        self.fixed: list[int] = []  # the largest parts without literals, by identity
+        self.fixed: list[int] = []  # `id()`s of the largest parts without literals
         if isinstance(reading.tree, ast.Select):
             raise Foreign
         self.fill = self._filled(reading.tree) or self._kept(reading.tree)
         assert next(self._tokens, None) is None
 
     def _filled(self, node: ast.Expression) -> _Fill | None:
-        """What makes a node from values; None when there are no literals in it."""
+        """A function that makes a node from values; None when it has no literals."""
         match node:
             case ast.Path() | ast.Literal("boolean" | "null"):
                 return None
@@ -197,7 +196,7 @@ class _Template:
         assert token.type.lower() == kind
         if at == token.start_pos:
             return lambda values: ast.Literal(kind, values[number], at)
-        return lambda values: ast.Literal(kind, lexeme.negated(values[number]), at)  # which begins with its sign
+        return lambda values: ast.Literal(kind, lexeme.negated(values[number]), at)  # the literal begins with its sign
 
     def _like(self, node: ast.Like) -> _Fill:
         operand = self._filled(node.operand) or self._kept(node.operand)
@@ -213,7 +212,7 @@ _Parts: TypeAlias = list[ast.Expression]
 
 
 def _taken_apart(node: ast.Expression) -> tuple[Sequence[ast.Expression], Callable[[_Parts], ast.Expression]]:
-    """The parts of a node in the order of the text, and what joins others into a node like it."""
+    """The parts of a node in the order of the text, and a function that makes such a node from other parts."""
     match node:
         case ast.Negation(operand, at):
             return (operand,), lambda parts: ast.Negation(parts[0], at)
@@ -238,16 +237,16 @@ def _taken_apart(node: ast.Expression) -> tuple[Sequence[ast.Expression], Callab
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """How a cache of shapes does."""
+    """The use of a cache of shapes."""
 
     shapes: int
     chars: int  # in their skeletons
-    known: int  # texts that took the short way
+    known: int  # texts that needed no parse
     learned: int  # texts whose shape was kept
 
 
 class Shapes:
-    """The shapes that were used last, whatever the schema. Safe to use from several threads."""
+    """The shapes that were used last, of all schemas. Thread-safe."""
 
     def __init__(self, chars: int = CACHE_CHARS, shapes: int = CACHE_SHAPES) -> None:
         self._most_chars = chars
@@ -257,7 +256,7 @@ class Shapes:
         self._chars = self._known = self._learned = 0
 
     def root(self, parts: SplitText, text: str, schema: Schema) -> Typed | None:
-        """The typed form of a predicate of a known shape; None when it must go the full way."""
+        """The typed form of a predicate of a known shape; None when it has to be parsed."""
         key = (schema.fingerprint, parts.skeleton)
         with self._lock:
             shape = self._shapes.get(key)
@@ -270,7 +269,7 @@ class Shapes:
         return found
 
     def learn(self, parts: SplitText, text: str, schema: Schema, reading: ParsedText) -> None:
-        """Keep the shape of a predicate that came through the full way, if it has one."""
+        """Keep the shape of a predicate that was parsed, if it has one."""
         if parts != _as_read(text, reading):
             return
         try:
@@ -289,13 +288,13 @@ class Shapes:
                 self._chars -= len(skeleton)
 
     def statistics(self) -> Statistics:
-        """What is held, and what was asked since the start."""
+        """The size of the cache, and its use since the start."""
         with self._lock:
             return Statistics(len(self._shapes), self._chars, self._known, self._learned)
 
 
 def _as_read(text: str, reading: ParsedText) -> SplitText:
-    """How the parser cut a text."""
+    """A text as the parser split it."""
     pieces = []
     end = 0
     for token in reading.literals:

@@ -1,4 +1,4 @@
-"""Places in the text of a query, and the errors that point at them."""
+"""Errors that point at a position in the text of a query."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def syntax_error(message: str, text: str, at: int) -> QuerySyntaxError:
 
 
 def type_error(message: str, text: str, at: int) -> QueryTypeError:
-    """The error for what parses, but does not fit the schema, at position `at`."""
+    """The error for text that parses, but does not fit the schema, at position `at`."""
     return QueryTypeError(message, text, *_place(text, at))
 
 
 def _place(text: str, at: int) -> tuple[int, int]:
-    """Line and column, from 1, by the same notion of a line that the error is drawn with."""
+    """Line and column, from 1; lines end as in `SourceError`."""
     lines = (text[:at] + "|").splitlines()
     return len(lines), len(lines[-1])

@@ -1,15 +1,15 @@
 """The typed AST: a query with every name resolved and every type known. A back end is a walk over these nodes.
 
-It is smaller than the AST. All iteration, from `any(lines, …)` to `count(select …)`, is one node, `Fold`; names are
-numbered variables and steps from them, so that two queries which differ in the names of their variables are equal;
-what is constant has been calculated. Nodes are immutable and compare by content.
+It is smaller than the AST. All iteration, from `any(lines, …)` to `count(select …)`, is one node, `Fold`. Names are
+numbered variables and steps from them, so that two queries that differ only in the names of their variables are equal.
+Constant expressions are folded. Nodes are immutable and compare by content.
 
-Values of constants, and of all expressions inside a back end, are those of the plain form, except that a decimal
-is an integer, the number of units in its last place: `Const(1990, decimal(4,2))` is 19.90.
+Values of constants, and of all expressions inside a back end, are plain values, except that a decimal is an integer,
+the number of units in its last place: `Const(1990, decimal(4,2))` is 19.90.
 
 ::
 
-    Const  Read  Header  CaseName                  where values come from
+    Const  ReadPath  HeaderField  CaseName         sources of values
     Negate  Arithmetic  Call  Convert              calculation
     Compare  Between  In  Like  IsNull  IsTrue     tests
     Not  And  Or                                   logic
@@ -40,7 +40,7 @@ class FieldStep:
 
 @dataclass(frozen=True, slots=True)
 class CaseStep:
-    """The step to what a variant holds in one case; null in the others."""
+    """The step to the value of a variant in one case; null in the others."""
 
     name: str
 
@@ -50,7 +50,7 @@ class CaseStep:
 
 @dataclass(frozen=True, slots=True)
 class ElementStep:
-    """The step to an element of a list; null behind its end."""
+    """The step to an element of a list; null after its end."""
 
     index: int
 
@@ -60,7 +60,7 @@ class ElementStep:
 
 @dataclass(frozen=True, slots=True)
 class UnfoldStep:
-    """The step into a recursive reference: none at all for plain values, but batches store what is inside apart."""
+    """The step into a recursive reference, whose value batches store apart. Plain values need no such step."""
 
     def __str__(self) -> str:
         return ""
@@ -71,7 +71,7 @@ Step: TypeAlias = FieldStep | CaseStep | ElementStep | UnfoldStep
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A value known beforehand, None for null."""
+    """A constant value; None for null."""
 
     value: Any
     kind: Scalar
@@ -79,12 +79,12 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class ReadPath:
-    """What is at the end of a path from a variable."""
+    """The value at the end of a path from a variable."""
 
     variable: int
     steps: tuple[Step, ...]
     kind: Kind
-    single: bool = False  # a 32-bit float, which plain values may hold with more digits than are stored
+    single: bool = False  # a 32-bit float: plain values may have more digits than are stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Convert:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """An order of two values; numbers of different kinds are compared as `docs/query.md` says."""
+    """A comparison of two values. `docs/query.md` defines it for numbers of different kinds."""
 
     operator: str  # = <> < <= > >=
     left: Typed
@@ -229,9 +229,9 @@ class Binding:
 class Fold:
     """One value from all combinations of the bindings for which `where` is true.
 
-    `any` and `all` join the values of `body` by `or` and `and`; `count` counts those that are not null, or all when
-    there is no body; `sum`, `min`, `max` and `avg` pass over nulls. The first source decides for the whole: when it is
-    null, so is the fold. Later bindings may start from the variables of earlier ones.
+    `any` and `all` join the values of `body` by `or` and `and`. `count` counts the values that are not null, or all
+    combinations when there is no body. `sum`, `min`, `max` and `avg` skip nulls. If the first source is null, so is the
+    fold. Later bindings may start from the variables of earlier ones.
     """
 
     operator: str  # any all count sum min max avg
@@ -257,7 +257,7 @@ class Sorting:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A query of its own: for each combination of the bindings that makes `where` true, one row of values."""
+    """A query that returns rows: one for each combination of the bindings that makes `where` true."""
 
     bindings: tuple[Binding, ...]
     where: Typed | None
@@ -266,7 +266,7 @@ class Selection:
 
 
 def scalar(node: Typed) -> Scalar:
-    """The kind of a node that the checker has found to have a single value."""
+    """The kind of a node that has a single value, as the checker has found."""
     assert isinstance(node.kind, Scalar)
     return node.kind
 
@@ -293,7 +293,7 @@ def children(node: Typed) -> Iterator[Typed]:
 
 
 def cost(*nodes: Typed | None) -> int:
-    """Steps that evaluating expressions takes once, without what their folds repeat for each element."""
+    """The steps of evaluating expressions once, without the steps that their folds repeat for each element."""
     steps = 0
     stack = [node for node in nodes if node is not None]
     while stack:

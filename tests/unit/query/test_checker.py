@@ -45,16 +45,16 @@ ORDERS = parse(
         ("symbol || 1 = ''", "|| joins strings, not string and integer", 8),
         ("-symbol = ''", "only a number has a sign, and symbol is a string", 1),
         ("amount * amount > 1", "multiplying decimal(30,20) by decimal(30,20) would leave 40 digits after", 8),
-        ("size", "a predicate takes what is true or false, and size is an integer", 1),
-        ("size and urgent", "'and' takes what is true or false, and size is an integer", 1),
-        ("not size", "'not' takes what is true or false, and size is an integer", 5),
-        ("size is true", "'is true' takes what is true or false, and size is an integer", 1),
+        ("size", "a predicate takes true or false, and size is an integer", 1),
+        ("size and urgent", "'and' takes true or false, and size is an integer", 1),
+        ("not size", "'not' takes true or false, and size is an integer", 5),
+        ("size is true", "'is true' takes true or false, and size is an integer", 1),
         ("size like 'x'", "like takes a string, and size is an integer", 1),
         ("lines = 1", "lines is a list, and not a single value; write count(lines) or any(lines, …)", 1),
         ("payload = 1", "payload is a variant, and not a single value; write case(payload), or name a case", 1),
         ("inner = 1", "inner is a tuple, and not a single value; name one of its fields", 1),
         ("other = 1", "other is a dynamic value, and not a single value", 1),
-        ("other.x = 1", "what the dynamic value other contains is known only when it arrives", 7),
+        ("other.x = 1", "the type of the dynamic value other is known only when a message arrives", 7),
         ("lines.price > 1", "lines is a list: write any(lines, price …) or lines[0].price", 7),
         ("price.x > 1", "price is a double, which has no parts", 7),
         ("price[0] > 1", "only a list has elements, and price is a double", 7),
@@ -73,7 +73,7 @@ ORDERS = parse(
         ("substring(symbol) = ''", "substring(string, integer) or substring(string, integer, integer)", 1),
         ("in_subnet(symbol, symbol)", "the network of in_subnet is a literal, such as '10.0.0.0/8'", 19),
         ("in_subnet(symbol, '10.0.0.1/8')", "'10.0.0.1/8' has bits set behind its prefix; write '10.0.0.0/8'", 19),
-        ("in_subnet(symbol, '10')", "'10' is no network: write one such as '10.0.0.0/8'", 19),
+        ("in_subnet(symbol, '10')", "'10' is not a network: write one such as '10.0.0.0/8'", 19),
         ("coalesce(size, symbol) = 1", "the arguments of coalesce have no type in common: integer, string", 1),
         ("coalesce() = 1", "coalesce takes at least one argument", 1),
         ("case(symbol) = 'x'", "only a variant has cases, and symbol is a string", 6),
@@ -231,7 +231,7 @@ def test_integers_that_no_double_holds_stay_integers() -> None:
 
 
 def test_expressions_are_not_queries_and_the_other_way_round() -> None:
-    with pytest.raises(QueryTypeError, match="a query gives rows"):
+    with pytest.raises(QueryTypeError, match="a query returns rows"):
         query.expression("select * from mt_OrderMessage m", ORDERS)
     with pytest.raises(QueryTypeError, match="a query begins with 'select'"):
         query.parse_query("name = 'x'", ORDERS)

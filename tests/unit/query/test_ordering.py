@@ -52,7 +52,7 @@ def test_the_header_orders() -> None:
         (f"select om {FROM} order by ol.price", "a message has one place in an order"),
         (f"select ol.item {FROM}", "a message has one place in an order"),
         (f"select om {ROOT} where o.name = 'x' order by o.name", "'where' selects messages"),
-        (f"select * {ROOT}", "orders by nothing"),
+        (f"select * {ROOT}", "has no order"),
         (f"select om {ROOT}, order_line ol order by o.name", "'ol' is a free variable"),
         (f"count(select x {ROOT}, item x)", "'x' is a free variable"),
         ("select om from mt_Other om order by om.mid", "free variable|mt_OrderMessage"),

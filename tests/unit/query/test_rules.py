@@ -58,7 +58,7 @@ def test_a_rule_that_does_not_fit_is_found_when_it_is_compiled() -> None:
     schema = parse("m: [size: int] check (sise > 0)")
     with pytest.raises(SchemaError, match="did you mean 'size'"):
         query.rules(schema)
-    with pytest.raises(SchemaError, match="a predicate takes what is true or false"):
+    with pytest.raises(SchemaError, match="a predicate takes true or false"):
         query.rules(parse("m: [size: int] check (size + 1)"))
 
 

@@ -108,7 +108,7 @@ MORE = "'and', 'or' or the end of the query"
         ("1e999", "this number is beyond what a double can hold", (1, 1)),
         ("1" * 39, "a number has at most 38 digits, and this one has 39", (1, 1)),
         ("0." + "0" * 39, "a number has at most 38 digits after the point", (1, 1)),
-        ("a = '\ud800'", "half of a surrogate pair is no character", (1, 6)),
+        ("a = '\ud800'", "half of a surrogate pair is not a character", (1, 6)),
     ],
 )  # fmt: skip
 def test_what_the_author_is_told(text: str, message: str, place: tuple[int, int]) -> None:

@@ -3,12 +3,12 @@
 ::
 
     compiler    typed AST -> functions of a frame
-    frame       the rows being looked at, and where their variables are
-    spot        where a path leads in a batch
+    frame       the rows being evaluated, and the spots of their variables
+    spot        the end of a path in the columns of a batch
     paths       columns at the end of paths
-    arithmetic, exact, comparison, logic, text, address, functions     what is done with columns
+    arithmetic, exact, comparison, logic, text, address, functions     operations on columns
     aggregates  quantifiers and aggregates
-    vector      columns of values, some of them not known
+    vector      columns of values, some of them null
     batches     from a batch to a mask or a column of its rows
 """
 

@@ -1,4 +1,4 @@
-"""IP addresses: whole columns of them against a network."""
+"""IP addresses: whole columns tested against a network."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from milepost.query import subnet
 from milepost.query.mask.text import raw
 from milepost.query.mask.vector import Array, Bools, Index, Vector, both
 
-PARSE_STEPS: Final = 1_000  # that parsing one text counts for
+PARSE_STEPS: Final = 1_000  # steps that parsing one text counts for
 
 
 def in_subnet(texts: pa.Array, known: Bools | None, network: subnet.Network, spend: Callable[[int], None]) -> Vector:
-    """Which addresses are in a network; texts that are no address are not known."""
+    """Which addresses are in a network; null for texts that are not an address."""
     numbers, is_v4 = _dotted(texts)
     if isinstance(network, IPv4Network):
         inside = (numbers & int(network.netmask)) == int(network.network_address)
@@ -35,7 +35,7 @@ def in_subnet(texts: pa.Array, known: Bools | None, network: subnet.Network, spe
 def _one_by_one(
     texts: pa.Array, rows: Index, network: subnet.Network, inside: Bools, address: Bools, spend: Callable[[int], None]
 ) -> None:
-    # IPv6 has too many ways to write an address to parse it in columns. Equal texts are parsed once.
+    # IPv6 addresses have too many notations to be parsed in columns. Equal texts are parsed once.
     distinct = texts.take(pa.array(rows)).dictionary_encode()
     spend(len(distinct.dictionary) * PARSE_STEPS)
     answers = [subnet.contains(network, text) for text in distinct.dictionary.to_pylist()]
@@ -45,10 +45,10 @@ def _one_by_one(
 
 
 def _dotted(texts: pa.Array) -> tuple[Array, Bools]:
-    """The numbers of IPv4 addresses, and which texts are such: four numbers up to 255 without leading zeros.
+    """The numbers of IPv4 addresses, and which texts are one: four numbers up to 255 without leading zeros.
 
-    No loop over texts: the dots of the whole column are found in one pass over its bytes, and where a text has three,
-    its four numbers end right before them and at its end.
+    There is no loop over texts. One pass over the bytes of the column finds all dots; if a text has three, its four
+    numbers end just before them and at its end.
     """
     offsets, data = raw(texts)
     numbers = np.zeros(len(texts), np.int64)
@@ -56,7 +56,7 @@ def _dotted(texts: pa.Array) -> tuple[Array, Bools]:
     if not len(texts):
         return numbers, good
     borders = offsets - offsets[0]
-    digits = data[offsets[0] : offsets[-1]] - np.uint8(ord("0"))  # wraps around: what is above 9 is no digit
+    digits = data[offsets[0] : offsets[-1]] - np.uint8(ord("0"))  # wraps around: values above 9 are not digits
     is_dot = digits == _DOT
     dots_before = np.zeros(len(digits) + 1, np.int32)
     np.cumsum(is_dot, out=dots_before[1:])
@@ -84,14 +84,14 @@ _DOT: Final = (ord(".") - ord("0")) % 256
 
 
 def _number(digits: Array, start: Array, end: Array) -> tuple[Array, Bools]:
-    """The numbers between places of the column, and which are well written; one to three digits are looked at."""
+    """The numbers between positions of the column, and which are valid: one to three digits."""
     size = end - start
     ones = digits.take(end - 1, mode="clip")
     tens = digits.take(end - 2, mode="clip")
     hundreds = digits.take(end - 3, mode="clip")
     two, three = size >= 2, size == 3
     value = ones + two * (np.int16(10) * tens) + three * (np.int16(100) * hundreds)
-    # The highest digit may be a zero only where it is alone.
+    # The highest digit may be zero only if it is the only one.
     written = (ones < 10) & (~two | (tens < 10)) & (~three | ((hundreds < 10) & (hundreds > 0)))
     written &= (size >= 1) & (size <= 3) & ((size != 2) | (tens > 0))
     return value, written & (value < 256)

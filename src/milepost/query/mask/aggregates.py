@@ -1,8 +1,8 @@
-"""Iteration: elements as rows of an inner frame, and what is made of them for each row outside.
+"""Quantifiers and aggregates: elements are rows of an inner frame, and each outer row gets one value from them.
 
 The elements of row i are the rows from `splits[i]` up to `splits[i + 1]` of the inner frame. Sums over such runs are
-differences of running totals, so a run may be empty; `reduceat`, which NumPy has for the purpose, gives the first
-element of the *next* run for an empty one, and is used only where no run is.
+differences of running totals, so a run may be empty. NumPy's `reduceat` returns the first element of the *next* run for
+an empty one, so it is used only where no run is empty.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def fold(node: Fold, where: Holds | None, body: Evaluate | None) -> Evaluate:
     def evaluate(frame: RowFrame) -> Vector | None:
         if not frame.n:
             return None
-        if not node.bindings:  # a query about the root node alone: one combination for each message
+        if not node.bindings:  # a query about the root node only: one combination for each message
             return finished(frame, np.arange(frame.n + 1))
         source = node.bindings[0].source
         spots = follow(frame.spot(source.variable), source.steps)
@@ -71,8 +71,8 @@ def fold(node: Fold, where: Holds | None, body: Evaluate | None) -> Evaluate:
 
 
 def _deeper(frame: RowFrame, binding: Binding, splits: Index) -> tuple[RowFrame, Index]:
-    """One more binding inside; only references have further ones, and there are no variants on their way."""
-    if not frame.n:  # nothing to go through; still, what is inside may ask where its variable is
+    """The frame of one more binding. Only references have further ones, and there are no variants on their paths."""
+    if not frame.n:  # no elements; the inner expression still needs a spot for its variable
         nowhere = np.zeros(0, np.int64)
         frame.bind(binding.variable, Spot(frame.origin.block, frame.origin.block.layout.root, nowhere))
         return frame, splits
@@ -87,7 +87,7 @@ def expanded(frame: RowFrame, binding: Binding, spot: Spot) -> tuple[RowFrame, I
     offsets, block = spot.block.list(spot.shape)
     if spot.index is None and spot.known is None:
         splits = offsets.astype(np.int64)
-        starts = None  # all elements of the block, in their order
+        starts = None  # all elements of the block, in order
     else:
         starts = spot.chosen(offsets[:-1]).astype(np.int64)
         sizes = spot.chosen(offsets[1:]) - starts
@@ -126,7 +126,7 @@ def _counted(kept: Bools | None, splits: Index) -> Index:
 
 
 class _Runs:
-    """The values of a body by run. Those that are not kept, or null, are left out of `values`."""
+    """The values of a body by run, without the values that are not kept or null."""
 
     def __init__(self, body: Vector | None, kept: Bools | None, splits: Index, n: int, kind: Scalar) -> None:
         self.kind = kind
@@ -136,14 +136,14 @@ class _Runs:
         self._n = n
 
     def truths(self, wanted: bool) -> Bools:
-        """Which runs have a value that is `wanted`."""
+        """Which runs have a value equal to `wanted`."""
         if self._body is None:
             return np.zeros(len(self._splits) - 1, np.bool_)
         values = spread(self._body, self._n, self.kind)
         return _counted(both(both(values if wanted else ~values, self._body.known), self._kept), self._splits) > 0
 
     def nulls(self) -> Bools | None:
-        """Which runs have a value that is null."""
+        """Which runs have a null."""
         if self._body is not None and self._body.known is None:
             return None
         unknown = np.ones(self._n, np.bool_) if self._body is None else ~_filled(self._body.known)
@@ -199,7 +199,7 @@ def _sum(runs: _Runs, kind: Scalar) -> Vector | None:
     sizes = np.diff(splits)
     some = sizes > 0
     if kind == DOUBLE:
-        # Adds one after the other in their order, as the language says; `add.reduce` would add in pairs.
+        # Adds the values in order, as the language defines; `add.reduce` would add in pairs.
         owners = np.repeat(np.arange(len(sizes)), sizes)
         with np.errstate(invalid="ignore", over="ignore"):
             totals = np.bincount(owners, values, len(sizes)).astype(np.float64, copy=False)
@@ -243,7 +243,7 @@ def _extreme(least: bool) -> Callable[[_Runs, Scalar], Vector | None]:
             return None
         starts = splits[:-1][some]
         if kind in (STRING, BYTES, UUID):
-            # Their order is that of their places in sorted order, and places are numbers.
+            # Replace the values by their ranks, which are numbers in the same order.
             order = _sorted(values)
             ranks = np.empty(len(order), np.int64)
             ranks[order] = np.arange(len(order))

@@ -1,4 +1,4 @@
-"""Arithmetic of vectors, by the kinds of the numbers: exact ones in `exact`, doubles here."""
+"""Arithmetic of vectors: doubles here, exact numbers in `exact`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _of_doubles(sign: str, left: Vector, right: Vector) -> Vector:
 
 
 def doubling(kind: Scalar) -> Callable[[Any], Any]:
-    """From values of a kind of number to the nearest doubles."""
+    """A function from numbers of a kind to the nearest doubles."""
     return (lambda values: values) if kind == DOUBLE else (lambda values: exact.doubled(values, kind.scale))
 
 
@@ -52,7 +52,7 @@ def negation(kind: Scalar) -> Callable[[Vector], Vector]:
 
 
 def conversion(kind: Scalar, to: Scalar) -> Callable[[Vector], Vector]:
-    """Numbers of some kind in another; not known where they do not fit."""
+    """A function from numbers of one kind to another; null where they do not fit."""
     if to == DOUBLE:
         return lambda vector: Vector(exact.doubled(vector.values, kind.scale), vector.known)
     places = to.scale - kind.scale

@@ -1,4 +1,4 @@
-"""From a batch to an answer for each of its rows: one evaluation for each group, scattered to the rows."""
+"""From a batch to a value for each of its rows: one evaluation for each group, scattered to the rows."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ Answer = TypeVar("Answer")
 
 
 class RowValues(NamedTuple):
-    """A value for each row, and in which rows there is one; `known` is None when in all.
+    """A value for each row; `known` marks the rows that have one, and is None when all do.
 
-    `values` holds numbers and booleans as such, dates and timestamps as `datetime64`, anything else as objects. Where
-    a row has no value, what stands there means nothing.
+    `values` holds numbers and booleans as such, dates and timestamps as `datetime64`, and other values as objects. The
+    value of a row without one is arbitrary.
     """
 
     values: Array
     known: Bools | None
 
     def to_pylist(self) -> list[Any]:
-        """The values in the plain form, None where there is none."""
+        """The plain values, None for null."""
         values = self.values.tolist()
         if self.values.dtype == _TIMESTAMPS:
             values = [value.replace(tzinfo=UTC) for value in values]
@@ -97,7 +97,7 @@ def column(node: Typed) -> Callable[[Batch, HeaderColumns | None], RowValues]:
 
 
 def column_of(values: list[Any], kind: Scalar) -> RowValues:
-    """A column from values of the language, None for null."""
+    """Row values from a list of values, None for null."""
     vector = from_list(values, kind)
     return RowValues(_public(vector.values, kind), vector.known)
 
@@ -105,9 +105,9 @@ def column_of(values: list[Any], kind: Scalar) -> RowValues:
 def _evaluated(
     evaluate: Callable[[RowFrame], Answer], batch: Batch, header: HeaderColumns | None, steps: int
 ) -> list[tuple[Index | None, Answer]]:
-    """The answers for the rows of each group; None for the rows of a batch that has one group.
+    """The results for each group with its rows; None for the rows if the batch has only one group.
 
-    `steps` are what one row costs, apart from its lists and texts.
+    `steps` is the cost of one row, without its lists and texts.
     """
     answers: list[tuple[Index | None, Answer]] = []
     budget = Budget.of(batch, len(batch))
@@ -124,7 +124,7 @@ def _evaluated(
 def _in_pieces(
     evaluate: Callable[[RowFrame], Answer], origin: Origin, rows: Index | None
 ) -> list[tuple[Index | None, Answer]]:
-    """The answer for all rows, or, where elements multiply beyond the limit, for halves of them."""
+    """The result for all rows; if the combinations of elements exceed the limit, from halves of the rows."""
     try:
         return [(rows, evaluate(RowFrame.outermost(origin, rows)))]
     except TooMuch as error:
@@ -161,7 +161,7 @@ def _header_vector(values: Any, kind: Scalar) -> Vector:
 
 
 def _public(values: Any, kind: Scalar) -> Array:
-    """The form in which a column leaves the language."""
+    """The values of a vector in the form of `RowValues`."""
     if isinstance(values, pa.Array):
         return _objects(values.to_pylist())
     if kind == DATE:
@@ -169,7 +169,7 @@ def _public(values: Any, kind: Scalar) -> Array:
     if kind == TIMESTAMP:
         return values.astype("datetime64[us]")  # type: ignore[no-any-return]
     if kind == UUID_KIND:
-        # NumPy drops zero bytes at the end of what it takes for text.
+        # NumPy drops zero bytes at the end of S16 values.
         return _objects([UUID(bytes=value.ljust(16, b"\0")) for value in values.tolist()])
     if kind.name == "decimal":
         return _objects([scaled(value, kind.scale) for value in values.tolist()])

@@ -30,7 +30,7 @@ FEW: Final = 4  # up to so many constants of an `in`, comparing with each is fas
 
 
 def comparison(sign: str, left: Scalar, right: Scalar) -> Comparison:
-    """A comparison of values; where one side is not known, its result means nothing."""
+    """A comparison of values; where one side is null, its result is arbitrary."""
     if left in (STRING, BYTES):
         compare = _ARROW[sign]
 
@@ -61,7 +61,7 @@ def compared(compare: Comparison, left: Vector | None, right: Vector | None) -> 
 
 
 class Membership:
-    """`in` with constants of the operand's own kind: prepared once, asked for every batch."""
+    """`in` with constants of the operand's own kind: prepared once, used for every batch."""
 
     def __init__(self, kind: Scalar, constants: list[Const]) -> None:
         self._kind = kind
@@ -79,7 +79,7 @@ class Membership:
         if isinstance(values, pa.Array):
             return bools(pc.is_in(values, value_set=self._set))
         if values.dtype == np.uint64 and self._kind != BOOLEAN:
-            # Beside int64 NumPy would turn both into doubles.
+            # With int64 on the other side, NumPy would turn both into doubles.
             return np.isin(values, self._set[self._set >= 0].astype(np.uint64))
         return np.isin(values, self._set)
 

@@ -1,8 +1,8 @@
 """The typed AST as functions of a frame: vectors of values for most expressions, masks for logic.
 
-A mask answers "in which rows is this known to be true (or false)?" and is all that a predicate needs in the end. So
-logic is compiled twice. As a mask, `and` is an intersection of masks and no null is ever counted; as a vector, where
-someone must know null from false, it costs a little more.
+A mask answers "in which rows is this true (or false)?", which is all that a predicate needs in the end. So logic is
+compiled in two ways. As a mask, `and` is an intersection and needs no nulls. As a vector, for operators that must
+distinguish null from false, it costs a little more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from milepost.query.typed import Typed, scalar
 Evaluate: TypeAlias = Callable[[RowFrame], Vector | None]
 Holds: TypeAlias = Callable[[RowFrame], Bools]
 
-LIKE_CHARS: Final = 128  # of a pattern: each costs as much again, for every byte of text, as a short one
+LIKE_CHARS: Final = 128  # of a pattern: every so many add a step for each byte of text
 
 
 class MaskCompiler:
@@ -41,7 +41,7 @@ class MaskCompiler:
     # Masks
 
     def holds(self, node: Typed, wanted: bool = True) -> Holds:
-        """In which rows a boolean is known to be `wanted`."""
+        """In which rows a boolean is `wanted`, and not null."""
         match node:
             case typed.Not(operand):
                 return self.holds(operand, not wanted)
@@ -68,7 +68,7 @@ class MaskCompiler:
         return holds
 
     def _conjunction(self, terms: tuple[Typed, ...]) -> Holds:
-        """`and`, with the validity of all columns that its simple terms compare looked at together."""
+        """`and`, which checks the validity of all columns in its simple terms together."""
         unchecked = _Unchecked()
         simple = [unchecked.vector(term) for term in terms if _needs_all(term)]
         others = [term for term in terms if not _needs_all(term)]
@@ -87,7 +87,7 @@ class MaskCompiler:
                 values: Bools = spread(vector, frame.n, BOOLEAN)
                 values = values if vector.known is None else values & vector.known
                 found = values if found is None else found & values
-                if not found.any():  # a microsecond, and often the rest is dear
+                if not found.any():  # costs a microsecond, and often saves much more
                     return found
             assert found is not None
             if frame.pending:
@@ -184,7 +184,7 @@ class MaskCompiler:
 
     def _read(self, node: typed.ReadPath) -> Evaluate:
         number = self._paths.setdefault(node, len(self._paths))
-        copied = node.kind in (STRING, BYTES)  # for each element, where it is read for such
+        copied = node.kind in (STRING, BYTES)  # reading text inside an iteration copies it for each element
 
         def evaluate(frame: RowFrame) -> Vector | None:
             if number not in frame.memo:
@@ -285,7 +285,7 @@ class MaskCompiler:
                 return None
             found: list[Vector | None] = []
             if member is not None:
-                # A constant operand beside items that are not: it still needs rows to be looked for in.
+                # A constant operand with items that are not constant: spread it over the rows.
                 found.append(Vector(member(spread(values, frame.n, kind)), values.known))
             found += [compared(equal, values, item(frame)) for item, equal in items]
             return disjunction([*found, None] if null else found, frame.n)
@@ -320,7 +320,7 @@ class MaskCompiler:
 
 
 class _Unchecked(MaskCompiler):
-    """Leaves the validity of plain columns to the caller, in `RowFrame.pending`."""
+    """Leaves the validity check of plain columns to the caller, in `RowFrame.pending`."""
 
     def _read(self, node: typed.ReadPath) -> Evaluate:
         def evaluate(frame: RowFrame) -> Vector | None:
@@ -333,7 +333,7 @@ class _Unchecked(MaskCompiler):
 
 
 def _needs_all(node: Typed) -> bool:
-    """Whether a term is a test of columns and constants, and can be true only where all its columns are there."""
+    """Whether a term tests only columns and constants, and can be true only where all its columns have a value."""
     match node:
         case typed.Compare(_, left, right):
             operands: tuple[Typed, ...] = (left, right)

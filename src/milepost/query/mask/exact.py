@@ -1,8 +1,8 @@
-"""Exact numbers: integers and decimals in integer arrays, without an overflow going unseen.
+"""Exact numbers: integers and decimals in integer arrays, without undetected overflow.
 
-What a calculation can come to is bounded first, from the types or the extremes of its operands. Where that fits into 64
-bits, so does every value, and the calculation is one pass of NumPy; the operands may even be uint64, since integers
-that wrap around are right again when the result fits. Where it does not, Python's integers do the same one by one:
+The result of a calculation is bounded first, by the types or the extremes of its operands. If the bounds fit into 64
+bits, so does every value, and the calculation is one pass of NumPy. The operands may even be uint64, since integers
+that wrap around are right again when the result fits. If they do not fit, Python's integers do the same one by one:
 some hundred times slower, but only for columns that hold such numbers.
 """
 
@@ -21,8 +21,8 @@ from milepost.query.number import nearest_double, remainder
 _NARROW: Final = {
     np.dtype(name): (int(np.iinfo(name).min), int(np.iinfo(name).max)) for name in ("i1", "i2", "i4", "u1", "u2", "u4")
 }
-_EXACT_DOUBLE: Final = 1 << 53  # up to here every integer is a double
-_EXACT_POWER: Final = 22  # and every power of ten up to this one
+_EXACT_DOUBLE: Final = 1 << 53  # integers up to here are exact doubles
+_EXACT_POWER: Final = 22  # powers of ten up to here are exact doubles
 
 _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "%": np.frompyfunc(remainder, 2, 1),
@@ -31,7 +31,7 @@ _IN_64_BITS: Final[dict[str, Any]] = {"+": np.add, "-": np.subtract, "*": np.mul
 
 
 def bounds(values: Any) -> tuple[int, int]:
-    """Two numbers that no value is outside of: by the type where it is narrow, else the extremes."""
+    """A lower and an upper bound of the values: by the type where it is narrow, else the extremes."""
     if not isinstance(values, np.ndarray):
         return int(values), int(values)
     if (found := _NARROW.get(values.dtype)) is not None:
@@ -40,7 +40,7 @@ def bounds(values: Any) -> tuple[int, int]:
 
 
 def in_int64(low: int, high: int) -> bool:
-    """Whether all between two numbers fit into 64 bits with sign."""
+    """Whether both bounds fit into 64 bits with sign."""
     return low >= INT64_MIN and high <= INT64_MAX
 
 
@@ -58,7 +58,7 @@ def calculated(sign: str, left: Vector, right: Vector, scales: tuple[int, int], 
 
 
 def _divisor(values: Any, known: Bools | None, n: int) -> tuple[Any, Bools | None]:
-    """The divisors without zeros; a remainder of those is not known."""
+    """The divisors without zeros; the results of these are null."""
     zero = values == 0
     if not np.any(zero):
         return values, known
@@ -68,7 +68,7 @@ def _divisor(values: Any, known: Bools | None, n: int) -> tuple[Any, Bools | Non
 
 
 def _span(sign: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    """The bounds of a result from those of the operands."""
+    """The bounds of a result from the bounds of the operands."""
     match sign:
         case "+":
             return a[0] + b[0], a[1] + b[1]
@@ -78,7 +78,7 @@ def _span(sign: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
             products = [x * y for x in a for y in b]
             return min(products), max(products)
         case _:
-            # Not modular, so the operands themselves must fit.
+            # A remainder is not modular, so the operands themselves must fit.
             return min(a[0], b[0]), max(a[1], b[1])
 
 
@@ -99,7 +99,7 @@ def absolute(vector: Vector, kind: Scalar) -> Vector:
 
 
 def raised(values: Any, places: int) -> Any:
-    """The same numbers in units smaller by so many places. They may outgrow 38 digits: only results are bounded."""
+    """The same numbers in units smaller by so many places. They may exceed 38 digits: only results are bounded."""
     factor = 10**places
     if not places or not isinstance(values, np.ndarray):
         return values * factor if places else values
@@ -110,7 +110,7 @@ def raised(values: Any, places: int) -> Any:
 
 
 def lowered(vector: Vector, scale: int, towards: Callable[[Any, int], Any], kind: Scalar) -> Vector:
-    """Whole numbers from units; `towards` divides units by what makes a whole, rounding in some direction."""
+    """Whole numbers from units; `towards` divides units by the units in a whole, rounding in some direction."""
     values = vector.values
     low, high = bounds(values)
     factor = 10**scale
@@ -120,7 +120,7 @@ def lowered(vector: Vector, scale: int, towards: Callable[[Any, int], Any], kind
 
 
 def bounded(values: Any, known: Bools | None, kind: Scalar) -> Vector:
-    """A result without the values that its kind cannot hold, which become null."""
+    """A result; values that its kind cannot hold become null."""
     low, high = bounds(values)
     decimal = kind.name == "decimal"
     least, most = (1 - DECIMAL_BOUND, DECIMAL_BOUND - 1) if decimal else (INT64_MIN, INT64_MAX)
@@ -141,28 +141,28 @@ def doubled(values: Any, scale: int) -> Any:
         if not scale:
             return values.astype(np.float64)
         if low >= -_EXACT_DOUBLE and high <= _EXACT_DOUBLE and scale <= _EXACT_POWER:
-            return values.astype(np.float64) / 10.0**scale  # of two exact doubles: rounded once, and so the nearest
-    # Beyond, NumPy would round twice; Python's conversion goes through the digits, one number after the other.
+            return values.astype(np.float64) / 10.0**scale  # of exact doubles: rounded only once
+    # Larger numbers NumPy would round twice; Python converts one number at a time, exactly.
     return np.array([nearest_double(value, scale) for value in values.tolist()], np.float64)
 
 
 def compared(compare: Any, left: Any, right: Any, scales: tuple[int, int]) -> Any:
-    """A comparison of exact numbers of two scales. NumPy compares int64 with uint64 as the numbers they are."""
+    """A comparison of exact numbers of two scales. NumPy compares int64 with uint64 exactly."""
     scale = max(scales)
     return compare(raised(left, scale - scales[0]), raised(right, scale - scales[1]))
 
 
 def compared_with_double(sign: str, integers: Any, doubles: Any) -> Any:
-    """A comparison of integers with doubles, as the numbers they are.
+    """An exact comparison of integers with doubles.
 
-    NumPy would turn the integers into doubles first, which is right only up to 2^53. Beyond, the double is rounded to
-    an integer in the direction that does not change the answer.
+    NumPy would turn the integers into doubles first, which is exact only up to 2^53. Beyond, the double is rounded to
+    an integer in the direction that does not change the result.
     """
     low, high = bounds(integers)
     if low >= -_EXACT_DOUBLE and high <= _EXACT_DOUBLE:
         return _COMPARE[sign](np.asarray(integers, np.float64), doubles)
     doubles = np.asarray(doubles)
-    doubles = np.where(np.isnan(doubles), 0.0, doubles)  # null anyway, and no integer
+    doubles = np.where(np.isnan(doubles), 0.0, doubles)  # NaN is null, and cannot become an integer
     if sign in ("=", "<>"):
         same = (np.floor(doubles) == doubles) & _ordered("<=", integers, doubles) & _ordered(">=", integers, doubles)
         return same if sign == "=" else ~same
@@ -170,9 +170,9 @@ def compared_with_double(sign: str, integers: Any, doubles: Any) -> Any:
 
 
 def _ordered(sign: str, integers: Any, doubles: Any) -> Any:
-    # i < d and i >= d look at the next integer from d upwards, i <= d and i > d at the one downwards.
+    # i < d and i >= d round d up to an integer, i <= d and i > d round it down.
     whole = np.ceil(doubles) if sign in ("<", ">=") else np.floor(doubles)
-    # No integer of ours is outside [-2^63, 2^64), so what is beyond becomes the next integer outside of it.
+    # All integers are in [-2^63, 2^64), so a double beyond becomes the nearest integer outside this range.
     outside = (whole < -(2.0**63)) | (whole >= 2.0**64)
     unsigned = np.where(outside | (whole < 0), 0.0, whole).astype(np.uint64)
     signed = np.where(outside | (whole >= 0), 0.0, whole).astype(np.int64)
@@ -187,7 +187,7 @@ _COMPARE: Final[dict[str, Any]] = {
 
 
 def _wraps(values: Any) -> bool:
-    """Whether values are, or can be, machine integers, which wrap around."""
+    """Whether values are machine integers, which wrap around, or can become such."""
     return not (isinstance(values, np.ndarray) and values.dtype == object)
 
 

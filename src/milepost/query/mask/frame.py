@@ -1,8 +1,8 @@
-"""Frames: the rows an expression is evaluated for, and where their variables are in the columns of a batch.
+"""Frames: the rows an expression is evaluated for, and the spots of their variables in the columns of a batch.
 
 The outermost frame has one row for each message of a group. A quantifier makes an inner frame with one row for each
-element; `parents` leads from there to the row of the outer frame, so that what is read outside can be repeated for
-each element. Only what an expression asks for is ever repeated.
+element; `parents` has the row of the outer frame for each, so that outer values can be repeated for each element. Only
+values that an expression reads are repeated.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from milepost.schema.types import Schema
 
 
 class Origin:
-    """What all frames of one evaluation share: the group's block, its rows, the header's columns, and the budget.
+    """The part that all frames of one evaluation share: the group's block, its rows, the header, and the budget.
 
-    Without a budget, one column is read, and that is all.
+    The budget is None when only one column is read.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Origin:
         self._nodes: dict[str, tuple[Index, Block]] = {}
 
     def nodes(self, name: str) -> tuple[Index, Block]:
-        """The nodes of one type: where those of each message start, and the block of all."""
+        """The nodes of one type: where the nodes of each message start, and the block of all."""
         if name not in self._nodes:
             root = self.block.layout.root
             assert isinstance(root, TupleShape)
@@ -49,7 +49,7 @@ class Origin:
         return self._nodes[name]
 
     def root(self, rows: Index | None) -> Spot:
-        """Where the variable of the message is, or that of the root node, for these rows of the group."""
+        """The spot of the message, or of the root node, for these rows of the group."""
         if self._message_type is None:
             return Spot(self.block, self.block.layout.root, rows)
         starts, block = self.nodes(self._message_type.root)
@@ -74,8 +74,8 @@ class RowFrame:
         self.origin = origin
         self.n = n
         self.outer = outer
-        self.memo: dict[int, Vector | None] = {}  # columns read so far, by the number the program gave to the path
-        self.pending: list[Packed] = []  # validity of columns that were read unchecked, and is still to be checked
+        self.memo: dict[int, Vector | None] = {}  # columns read so far, by the compiler's number of the path
+        self.pending: list[Packed] = []  # validity of columns that were read unchecked, still to be checked
         self._parents = parents
         self._messages = messages
         self._spots: dict[int, Spot] = {}
@@ -102,11 +102,11 @@ class RowFrame:
         return self.parents if outer is None else outer[self.parents]
 
     def bind(self, variable: int, spot: Spot) -> None:
-        """Say where a variable is."""
+        """Set the spot of a variable."""
         self._spots[variable] = spot
 
     def spot(self, variable: int) -> Spot:
-        """Where a variable is, for each row here."""
+        """The spot of a variable, for each row here."""
         found = self._spots.get(variable)
         if found is None:
             assert self.outer is not None

@@ -1,4 +1,4 @@
-"""The functions, on vectors. Each takes the vectors of its arguments, all of which exist, and their frame."""
+"""The functions, on vectors. Each takes the vectors of its arguments, none of them None, and their frame."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _concatenation(arguments: list[Vector], frame: RowFrame) -> Vector:
 
 
 def _with_constants(node: Call, kinds: list[Scalar]) -> Function:
-    """A function that Arrow has for a constant second (and third) argument only; one that gives None gives null."""
+    """A function that Arrow has only for a constant second (and third) argument; a result of None means null."""
     change = _WITH_CONSTANTS[node.function]
     row_by_row = _row_by_row(node, kinds)
 
@@ -75,7 +75,7 @@ def _with_constants(node: Call, kinds: list[Scalar]) -> Function:
 
 
 def _row_by_row(node: Call, kinds: list[Scalar]) -> Function:
-    """The reference, for each row: for arguments that are seldom columns, and that neither NumPy nor Arrow can take."""
+    """The reference, row by row: for arguments that are rarely columns, and that NumPy and Arrow do not support."""
     calculate = reference(node.function, tuple(kinds))
 
     def call(arguments: list[Vector], frame: RowFrame) -> Vector:
@@ -112,7 +112,7 @@ def _absolute(vector: Vector, kind: Scalar) -> Vector:
 
 def _half_away(values: Array) -> Array:
     whole = np.trunc(values)
-    with np.errstate(invalid="ignore"):  # infinity minus itself; it is whole already
+    with np.errstate(invalid="ignore"):  # infinity minus itself, for values that are whole already
         half = np.abs(values - whole) >= 0.5
     return np.where(half, whole + np.copysign(1.0, values), whole)
 
@@ -156,7 +156,7 @@ def _calendar(unit: str, within: str, first: int) -> Callable[[Array, Scalar], A
 
 
 def _clock(unit: int, within: int) -> Callable[[Array, Scalar], Array]:
-    """A part of the time of day; `//` and `%` round down, and so are right before 1970."""
+    """A part of the time of day; `//` and `%` round down, so they are right before 1970 too."""
     return lambda values, kind: values // unit % within
 
 
@@ -217,4 +217,4 @@ _PLAIN: Final[Mapping[str, Function]] = {
 }
 
 IMPLEMENTED: Final = frozenset({*_PLAIN, *_OF_TIME, *_ROUNDING, *_WITH_CONSTANTS, "abs"})
-"""Every function this back end knows; a test compares it with the table of the language."""
+"""Every function of this back end; a test compares it with the table of the language."""

@@ -9,12 +9,12 @@ from milepost.query.mask.vector import Bools, Vector, both, spread
 
 
 def conjunction(vectors: list[Vector | None], n: int) -> Vector | None:
-    """`and` of three values each: known where one is false, or where all are known."""
+    """`and` in three-valued logic: known where one is false, or where all are known."""
     return _joined(vectors, n, decisive=False)
 
 
 def disjunction(vectors: list[Vector | None], n: int) -> Vector | None:
-    """`or` of three values each: known where one is true, or where all are known."""
+    """`or` in three-valued logic: known where one is true, or where all are known."""
     return _joined(vectors, n, decisive=True)
 
 

@@ -1,4 +1,4 @@
-"""Columns: what a path reads in every row."""
+"""The values at the end of paths, as columns."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def read(node: ReadPath, frame: RowFrame) -> Vector | None:
 
 
 def unchecked(node: ReadPath, frame: RowFrame) -> tuple[Vector | None, Packed | None]:
-    """What `read` gives, but where it is a plain column, without its validity: that comes beside it, eight in a byte.
+    """The result of `read`; for a plain column its validity is separate, and packed, eight rows in a byte.
 
-    Unpacking validity is most of what an optional column costs. A caller that needs several columns to be there can
-    intersect them packed, and unpack once.
+    Unpacking validity is most of the cost of an optional column. A caller that needs values in several columns can
+    intersect their packed validity, and unpack once.
     """
     assert isinstance(node.kind, Scalar)
     spots = follow(frame.spot(node.variable), node.steps)
@@ -45,7 +45,7 @@ def unchecked(node: ReadPath, frame: RowFrame) -> tuple[Vector | None, Packed | 
 
 
 def present(node: ReadPath, frame: RowFrame) -> Bools:
-    """Which rows have something at the end of a path to a structure."""
+    """Which rows have a value at the end of a path to a structure."""
     found = np.zeros(frame.n, np.bool_)
     for spot in follow(frame.spot(node.variable), node.steps):
         there = spot.present()
@@ -55,7 +55,7 @@ def present(node: ReadPath, frame: RowFrame) -> Bools:
 
 
 def case_name(node: CaseName, frame: RowFrame) -> Vector | None:
-    """The names of the cases that a variant is in."""
+    """The name of a variant's case in each row."""
     read = node.variant
     parts = []
     for spot in follow(frame.spot(read.variable), read.steps):
@@ -83,7 +83,7 @@ def _column(spot: Spot, kind: Scalar) -> Vector:
 
 
 def _values(spot: Spot, shape: AtomShape, kind: Scalar) -> Vector:
-    """A column as if it were always there; only a NaN is not known."""
+    """A column without regard to its validity; only NaN is null."""
     name = kind.name
     if name in ("string", "bytes"):
         return Vector(_texts(spot, shape, kind))
@@ -99,7 +99,7 @@ def _values(spot: Spot, shape: AtomShape, kind: Scalar) -> Vector:
 
 
 def numbers(values: Array) -> Bools | None:
-    """Which doubles are not NaN; None when none is."""
+    """Which doubles are not NaN; None if there is no NaN."""
     wrong = np.isnan(values)
     return ~wrong if wrong.any() else None
 
@@ -118,7 +118,7 @@ def texts(offsets: Array, data: Array, kind: Scalar) -> pa.Array:
 
 
 def _units(words: Array) -> Array:
-    """Decimals from pairs of words, low and high: the low words alone where they tell all."""
+    """Decimals from pairs of words, low and high: the low words alone where the values fit into them."""
     low, high = words[:, 0], words[:, 1]
     if (high == low >> 63).all():
         return np.ascontiguousarray(low)

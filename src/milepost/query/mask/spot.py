@@ -1,4 +1,4 @@
-"""Spots: where a path leads in the columns of a batch, for all rows of a frame at once."""
+"""Spots: the ends of paths in the columns of a batch, for all rows of a frame at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from milepost.schema.flat import BoxShape, ChoiceShape, ListShape, Shape, TupleS
 
 @dataclass(slots=True)
 class Spot:
-    """Elements of a block: for each row the one at `index` (None: row i is element i), where it is `known` to be.
+    """Elements of a block: for each row the element at `index` (None: row i is element i), where the row is `known`.
 
-    `rows` are the rows of the frame that this spot is about; None when it is all of them. Where a row is not known,
-    its index is some element that exists.
+    `rows` are the rows of the frame that the spot covers; None for all of them. The index of a row that is not known is
+    that of some existing element.
     """
 
     block: Block
@@ -36,11 +36,11 @@ class Spot:
         )
 
     def chosen(self, column: Array) -> Array:
-        """The part of a block's column that belongs to the rows."""
+        """The values of a block's column for the rows."""
         return column if self.index is None else column[self.index]
 
     def present(self) -> Bools | None:
-        """Which rows have a value here, by the validity of the way to it and of its own; None when all have."""
+        """Which rows have a value here, by the validity along the path and its own; None when all have."""
         shape = self.shape
         if isinstance(shape, ChoiceShape):
             return self.known if shape.case is not None else np.zeros(self.size, np.bool_)
@@ -51,26 +51,26 @@ class Spot:
 
     @property
     def plain(self) -> bool:
-        """Whether rows and elements are the same, and nothing on the way here is optional."""
+        """Whether rows and elements are the same, and nothing along the path is optional."""
         return self.index is None and self.known is None and self.rows is None
 
     @property
     def size(self) -> int:
-        """How many rows the spot is about."""
+        """The number of rows of the spot."""
         return self.block.n if self.index is None else len(self.index)
 
 
 def follow(spot: Spot, steps: tuple[Step, ...]) -> list[Spot]:
-    """Where steps lead. Rows that are in no spot of the result are null.
+    """The spots at the end of steps. Rows that are in no spot of the result are null.
 
-    Mostly there is one spot. There are several behind a boxed variant, whose cases are in blocks of their own, and
-    none where the case of the group lacks the path.
+    Mostly there is one spot. There are several after a boxed variant, whose cases are in blocks of their own, and none
+    where the case of the group lacks the path.
     """
     if not spot.size:
         return []
     for position, step in enumerate(steps):
         shape = spot.shape
-        # Not a match statement: this runs for every path of every batch, and class patterns cost a microsecond each.
+        # No match statement: this runs for every path of every batch, and class patterns cost a microsecond each.
         if isinstance(shape, TupleShape) and isinstance(step, FieldStep):
             spot = Spot(spot.block, shape.fields[step.name], spot.index, spot.present(), spot.rows)
         elif isinstance(shape, ChoiceShape) and isinstance(step, CaseStep):

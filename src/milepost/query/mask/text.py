@@ -1,4 +1,4 @@
-"""Strings and bytes: Arrow arrays, and the offsets and bytes they are made of."""
+"""Strings and bytes: Arrow arrays, and their offsets and bytes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from milepost.query.like import ANY, Pattern
 from milepost.query.mask.vector import Array, Bools, Vector
 
-_POSITIONS: Final = (1 << 31) - 1  # positions beyond are behind the end of any string in a batch
+_POSITIONS: Final = (1 << 31) - 1  # greater positions are after the end of any string in a batch
 
 
 def bools(result: Any) -> Bools:
-    """The answer of an Arrow function as a NumPy array; Arrow packs eight into a byte."""
+    """The booleans of an Arrow function as a NumPy array; Arrow packs eight into a byte."""
     packed = np.frombuffer(result.buffers()[1], np.uint8)
     start = result.offset
     found = np.unpackbits(packed, count=start + len(result), bitorder="little").view(np.bool_)
@@ -40,7 +40,7 @@ def text_bytes(vector: Vector, n: int) -> int:
 
 
 def _recased(first: int, shift: int) -> Callable[[pa.Array], pa.Array]:
-    """A change of case: of the 26 ASCII letters from `first` on, by `shift`. No other byte of UTF-8 looks like one."""
+    """A change of case: of the 26 ASCII letters from `first` on, by `shift`. Other characters have other bytes."""
 
     def recased(texts: pa.Array) -> pa.Array:
         offsets, data = raw(texts)
@@ -76,12 +76,12 @@ def substring(texts: pa.Array, start: int, size: int | None = None) -> pa.Array 
 
 
 def position(texts: pa.Array, part: str) -> Array:
-    """Where a text first occurs, in code points from 1; 0 when it does not."""
+    """The position where a text first occurs, in code points from 1; 0 when it does not."""
     found = pc.find_substring(texts, part).to_numpy().astype(np.int64)
     if not len(found):
         return found  # type: ignore[no-any-return]
     offsets, data = raw(texts)
-    # Arrow answers in bytes: take away those that continue a code point and stand before the place.
+    # Arrow returns a position in bytes: subtract the bytes before it that continue a code point.
     before = np.zeros(len(data) + 1, np.int64)
     np.cumsum((data & 0xC0) == 0x80, out=before[1:])
     starts = offsets[:-1].astype(np.int64)
@@ -92,7 +92,7 @@ def position(texts: pa.Array, part: str) -> Array:
 def matcher(pattern: Pattern) -> Callable[[pa.Array], Bools]:
     """A `like` pattern as a function of an array.
 
-    Patterns of one or two pieces need no automaton. The others go to RE2, which is linear like our own matcher
+    Patterns of one or two pieces need no automaton. The others use RE2, which is linear like the reference's matcher
     (it builds an automaton and never backtracks) and runs outside Python.
     """
     pieces = pattern.pieces
@@ -115,7 +115,7 @@ def matcher(pattern: Pattern) -> Callable[[pa.Array], Bools]:
 
 
 def _around(start: str, end: str) -> Callable[[pa.Array], Bools]:
-    least = len(start.encode()) + len(end.encode())  # or the two would overlap
+    least = len(start.encode()) + len(end.encode())  # else the two would overlap
 
     def matches(texts: pa.Array) -> Bools:
         offsets, _ = raw(texts)

@@ -1,4 +1,4 @@
-"""Vectors: the values of an expression in every row, in the form that NumPy and Arrow calculate with.
+"""Vectors: the values of an expression in every row, in a form for NumPy and Arrow.
 
 ::
 
@@ -8,11 +8,11 @@
     double               float64 array
     string, bytes        Arrow array without nulls
     date, timestamp      array of days, of microseconds
-    uuid                 array of 16 bytes each (S16: compared byte by byte, which is what their order means)
+    uuid                 array of 16 bytes each (S16: compared byte by byte, as their order is defined)
 
-A constant is one value of the same form in place of the array; only literals and names of cases are that. An
-expression that is null in every row has no vector at all: where a function here gives or takes `Vector | None`, None
-means that.
+A constant has one value of the same form in place of the array; only literals and names of cases are constants. An
+expression that is null in every row has no vector: where a function here returns or takes `Vector | None`, None means
+that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Vector:
-    """Values, and which of them are known; None when all are. Where a value is not known, it may be anything."""
+    """Values; `known` marks the ones that are not null, and is None when all are. The value of a null is arbitrary."""
 
     values: Any
     known: Bools | None = None
@@ -57,7 +57,7 @@ def both(left: Bools | None, right: Bools | None) -> Bools | None:
 
 
 def machine(value: Any, kind: Scalar) -> Any:
-    """A value of the language in the form of vectors."""
+    """A single value in the form of vectors."""
     if kind == STRING:
         return pa.scalar(value, pa.string())
     if kind == BYTES:
@@ -70,7 +70,7 @@ def machine(value: Any, kind: Scalar) -> Any:
 
 
 def array(values: list[Any], kind: Scalar) -> Any:
-    """Values of the language, none of them null, as the array of a vector."""
+    """Values, none of them null, as the array of a vector."""
     if kind == STRING:
         return pa.array(values, pa.string())
     if kind == BYTES:
@@ -90,14 +90,14 @@ def integers(values: list[int]) -> Array:
 
 
 def blank(kind: Scalar) -> Any:
-    """Some value of a kind, for rows where nothing is known."""
+    """Some value of a kind, for rows that are null."""
     if kind in (STRING, BYTES):
         return "" if kind == STRING else b""
     return UUID(int=0) if kind == UUID_KIND else instant.EPOCH if kind in (DATE, TIMESTAMP) else 0
 
 
 def from_list(values: list[Any], kind: Scalar) -> Vector:
-    """A vector from values of the language, None for null."""
+    """A vector from values, None for null."""
     known = np.array([value is not None for value in values], np.bool_)
     filler = blank(kind)
     filled = values if known.all() else [filler if value is None else value for value in values]
@@ -105,7 +105,7 @@ def from_list(values: list[Any], kind: Scalar) -> Vector:
 
 
 def spread(vector: Vector, n: int, kind: Scalar) -> Any:
-    """The values of a vector as an array of n."""
+    """The values of a vector as an array of n; a constant is repeated."""
     if not vector.constant:
         return vector.values
     if kind in (STRING, BYTES):
@@ -117,7 +117,7 @@ def spread(vector: Vector, n: int, kind: Scalar) -> Any:
 
 
 class TooMuch(Exception):
-    """Evaluating so many messages at once would go beyond a limit for one; the program tries with fewer."""
+    """Evaluating so many messages at once exceeds a limit for one message; the caller tries with fewer."""
 
     def __init__(self, limit: str, amount: int, what: str) -> None:
         self.limit = limit
@@ -136,7 +136,7 @@ def gathered(values: Any, index: Index) -> Any:
     if not isinstance(values, pa.Array):
         return values[index]
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
-    if len(index) * int(offsets[-1] - offsets[0]) > limits.QUERY_VALUE_BYTES:  # at the most; count only then
+    if len(index) * int(offsets[-1] - offsets[0]) > limits.QUERY_VALUE_BYTES:  # an upper bound: count only above it
         require("QUERY_VALUE_BYTES", int(np.diff(offsets)[index].sum(dtype=np.int64)), "text repeated for elements")
     return values.take(pa.array(index))
 
@@ -168,10 +168,10 @@ def _scattered(rows: list[Index], arrays: list[Any], n: int) -> Any:
         for places, values in zip(rows, arrays, strict=True):
             order[places] = np.arange(start, start + len(values))
             start += len(values)
-        # A row in no part takes the first value there is; without any, all rows are null.
+        # A row in no part takes the first value; without any value, all rows are null.
         return pa.concat_arrays(arrays).take(pa.array(order)) if start else pa.array([""] * n, arrays[0].type)
     dtypes = {values.dtype for values in arrays}
-    # uint64 beside int64 would become float64 and lose digits.
+    # uint64 and int64 together would become float64 and lose digits.
     dtype = dtypes.pop() if len(dtypes) == 1 else np.result_type(*dtypes) if not _mixed(dtypes) else np.dtype(object)
     whole = np.zeros(n, dtype)
     for places, values in zip(rows, arrays, strict=True):

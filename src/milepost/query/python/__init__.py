@@ -1,7 +1,7 @@
-"""The plain back end: one message at a time, in ordinary Python. What it answers is what the language means.
+"""The reference back end: one message at a time, in ordinary Python. Its results define the language.
 
-It reads plain values, rows of batches and nodes alike. Other back ends are tested against it, so it prefers being
-obvious to being fast; still, a query becomes closures once, and a message costs one call.
+It reads plain values, rows of batches and nodes. Other back ends are tested against it, so it is written to be obvious
+rather than fast; still, a query becomes closures once, and a message costs one call.
 """
 
 from milepost.query.python.compiler import compiled, evaluated

@@ -1,4 +1,4 @@
-"""Iteration: all combinations of the bindings, and what is made of them."""
+"""Quantifiers and aggregates: one value from all combinations of the bindings."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def fold(node: Fold, where: Evaluate | None, body: Evaluate | None) -> Evaluate:
 
 
 def combinations(bindings: tuple[Binding, ...], steps: int) -> Callable[[Moment], Iterator[None]]:
-    """Sets the variables of a moment to each combination in turn, the last binding turning fastest.
+    """Sets the variables of a moment to each combination in turn; the last binding changes fastest.
 
-    `steps` are what looking at one combination costs.
+    `steps` is the cost of one combination.
     """
     last = len(bindings) - 1
     sources = [(binding.variable, read(binding.source)) for binding in bindings]
@@ -54,7 +54,7 @@ def combinations(bindings: tuple[Binding, ...], steps: int) -> Callable[[Moment]
 
 
 def conjunction(values: Iterable[bool | None]) -> bool | None:
-    """`and` of three values each."""
+    """`and` in three-valued logic."""
     unknown = False
     for value in values:
         if value is False:
@@ -64,7 +64,7 @@ def conjunction(values: Iterable[bool | None]) -> bool | None:
 
 
 def disjunction(values: Iterable[bool | None]) -> bool | None:
-    """`or` of three values each."""
+    """`or` in three-valued logic."""
     unknown = False
     for value in values:
         if value is True:
@@ -95,7 +95,7 @@ def _sum(kind: Scalar) -> Callable[[Iterable[Value]], Value]:
         if not known:
             return None
         if kind == DOUBLE:
-            # One addition after the other, from the front: `sum` compensates for rounding in newer Pythons.
+            # Add the values in order, without `sum`, which compensates for rounding in newer Pythons.
             return number(reduce(lambda a, b: a + b, known, 0.0))
         return bounded(sum(known), kind)
 

@@ -1,4 +1,4 @@
-"""Numbers: exact ones as integers, doubles by IEEE 754, and the comparisons between them."""
+"""Arithmetic and comparisons of numbers: exact ones as integers, doubles by IEEE 754."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _of_doubles(sign: str, left: Scalar, right: Scalar) -> Operation:
 
 def _of_exact(sign: str, left: Scalar, right: Scalar, result: Scalar) -> Operation:
     calculate = _EXACT[sign]
-    # A product has the sum of the scales by itself; for the others, both sides go to the larger scale first.
+    # A product has the sum of both scales; for the other operations, both sides go to the larger scale first.
     scale = None if sign == "*" else result.scale
     up_left = 1 if scale is None else 10 ** (scale - left.scale)
     up_right = 1 if scale is None else 10 ** (scale - right.scale)
@@ -72,12 +72,12 @@ def comparison(sign: str, left: Scalar, right: Scalar) -> Callable[[Any, Any], b
 
 
 def doubled(kind: Scalar) -> Callable[[Any], float]:
-    """From a number of some kind to the nearest double."""
+    """A function from numbers of a kind to the nearest doubles."""
     return float if kind == DOUBLE else lambda value: nearest_double(value, kind.scale)
 
 
 def converted(kind: Scalar, to: Scalar) -> Callable[[Any], Value]:
-    """From a number of some kind to another kind, null when it does not fit."""
+    """A function from numbers of one kind to another; null when they do not fit."""
     if to == DOUBLE:
         return doubled(kind)
     up = 10 ** (to.scale - kind.scale)

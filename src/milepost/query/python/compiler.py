@@ -15,7 +15,7 @@ from milepost.query.typed import Typed, scalar
 
 
 def compiled(node: Typed) -> Evaluate:
-    """The function of a moment that a node means."""
+    """A node as a function of a moment."""
     match node:
         case typed.Const(value):
             return lambda moment: value
@@ -68,7 +68,7 @@ def evaluated(node: Typed) -> Value:
 
 
 def _strict(operation: object, *operands: Typed) -> Evaluate:
-    """An operation that is null as soon as an operand is."""
+    """An operation that is null if an operand is."""
     assert callable(operation)
     parts = tuple(compiled(operand) for operand in operands)
 
@@ -85,7 +85,7 @@ def _strict(operation: object, *operands: Typed) -> Evaluate:
 
 
 def _metered(operation: Callable[..., Any], chars: int, *operands: Typed) -> Evaluate:
-    """An operation on text: it goes over so many characters in one step."""
+    """An operation on text, which spends one step for each `chars` characters."""
     parts = tuple(compiled(operand) for operand in operands)
 
     def evaluate(moment: Moment) -> Value:
@@ -133,7 +133,7 @@ def _between(node: typed.Between) -> Evaluate:
 def _in(node: typed.In) -> Evaluate:
     operand = compiled(node.operand)
     kind = scalar(node.operand)
-    # Thousands of constants are one look: they count as nothing in what a query costs.
+    # Thousands of constants are one look-up: they add nothing to the cost of a query.
     constants, others = set(), []
     for item in node.items:
         if isinstance(item, typed.Const) and item.kind == kind and item.value is not None:

@@ -1,4 +1,4 @@
-"""The functions: each takes the kinds of its arguments and gives a function of their values, none of them null."""
+"""The functions: each takes the kinds of its arguments and returns a function of their values, none of them null."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _absolute(kind: Scalar) -> Function:
 
 
 def _rounding(of_double: Callable[[float], float], of_units: Callable[[int, int], int]) -> Callable[[Scalar], Function]:
-    """From a rounding of doubles and one of `units` in `whole`, to a function by kind."""
+    """A rounding by kind, from a rounding of doubles and one of units, which gets the units in a whole too."""
 
     def rounding(kind: Scalar) -> Function:
         if kind == DOUBLE:
@@ -52,7 +52,7 @@ def _rounding(of_double: Callable[[float], float], of_units: Callable[[int, int]
 
 
 def _half_away(value: float) -> float:
-    # Not floor(value + 0.5): that sum rounds, and takes 0.49999999999999994 to 1.
+    # Not floor(value + 0.5): that sum rounds, so that 0.49999999999999994 would become 1.
     towards_zero = math.trunc(value)
     return float(towards_zero + math.copysign(1, value)) if abs(value - towards_zero) >= 0.5 else float(towards_zero)
 
@@ -111,7 +111,7 @@ _BY_KIND: Final[Mapping[str, Callable[[Scalar], Function]]] = {
 }
 
 
-# Functions whose cost grows with the text that they are given, and how many characters of it they go over in one step.
+# Functions whose cost grows with their text, and how many characters they process in one step.
 OF_TEXT: Final[Mapping[str, int]] = {
     **dict.fromkeys(
         ("||", "length", "trim", "ltrim", "rtrim", "substring", "starts_with", "ends_with", "contains", "position"), 256

@@ -1,4 +1,4 @@
-"""What an expression is evaluated against: a message, the variables bound so far, and the header."""
+"""The moment of an evaluation: a message, the variables bound so far, and the header."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 from milepost import limits
 from milepost.query.budget import Budget, require
 
-Value: TypeAlias = Any  # of the plain form, decimals as units of the last place; None for null
+Value: TypeAlias = Any  # a plain value, a decimal as units of the last place; None for null
 
 
 class Moment:
-    """The variables by number, the message first, and what the evaluation may still spend.
+    """The variables by number, the message first, and the remaining budget.
 
-    `budget` is what other messages of the same batch have left; without one, the message has a batch's whole budget.
+    `budget` is shared with other messages of the same batch; without one, the message has the budget of a batch.
     """
 
     __slots__ = ("budget", "header", "seen", "variables")
@@ -26,7 +26,7 @@ class Moment:
         self.budget = Budget(limits.QUERY_BATCH_STEPS, "QUERY_BATCH_STEPS") if budget is None else budget
 
     def count(self, steps: int) -> None:
-        """Note one more element, and what it costs; nested quantifiers over a long list would else run for ever."""
+        """Count one more combination and its cost: nested quantifiers over a long list could run for hours."""
         self.seen += 1
         if self.seen > limits.QUERY_BINDINGS:
             require("QUERY_BINDINGS", self.seen, "combinations of elements in one message")

@@ -1,4 +1,4 @@
-"""Paths: from a message to a value of the language."""
+"""The values at the end of paths, from one message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SINGLE: Final = struct.Struct("<f")
 
 
 def read(node: ReadPath) -> Evaluate:
-    """What is at the end of a path; None as soon as something on the way is."""
+    """The value at the end of a path; None if a part of the path is absent."""
     variable = node.variable
     steps = tuple(_step(step) for step in node.steps if not isinstance(step, UnfoldStep))
     value_of = _value(node.kind, node.single)
@@ -47,7 +47,7 @@ def header(node: HeaderField) -> Evaluate:
 
 
 def case_name(node: CaseName) -> Evaluate:
-    """The only key of a variant, or the class of an object that stands for its case."""
+    """The case of a variant: its only key, or the class name of an object."""
     variant = read(node.variant)
 
     def evaluate(moment: Moment) -> str | None:
@@ -70,7 +70,7 @@ def _step(step: FieldStep | CaseStep | ElementStep) -> Callable[[Any], Any]:
 
 
 def _field(name: str, value: Any) -> Any:
-    # Plain values and views of rows are mappings. Nodes have items too, and dataclasses attributes.
+    # Plain values and views of rows are mappings. Nodes have items too; dataclasses have attributes.
     if isinstance(value, Mapping):
         return field_of(value, name)
     return value[name] if hasattr(value, "__getitem__") else getattr(value, name, None)
@@ -87,14 +87,14 @@ def _element(index: int, value: Sequence[Any]) -> Any:
 
 
 def _value(kind: Kind, single: bool) -> Callable[[Any], Any]:
-    """From a field's plain value to the language's."""
+    """A function from a field's plain value to a value of the language."""
     match kind:
         case Scalar("decimal", _, scale):
             return partial(_units, scale)
         case Scalar("double"):
             return _widened if single else number
         case Scalar("integer" | "ident"):
-            return int  # a NumPy scalar would answer comparisons with truths of its own, which are not True or False
+            return int  # a comparison with a NumPy scalar would return a NumPy bool, not True or False
         case Scalar("boolean"):
             return bool
         case Nodes():

@@ -1,4 +1,4 @@
-"""Queries of their own: the rows they give for one message."""
+"""The rows of a query for one message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from milepost.query.python.compiler import compiled
 from milepost.query.python.moment import Moment, Value
 from milepost.query.typed import Selection, Typed, cost
 
-_Keyed: TypeAlias = tuple[list[Value], tuple[Any, ...]]  # a row behind what it is sorted by
+_Keyed: TypeAlias = tuple[list[Value], tuple[Any, ...]]  # the sort keys, and the row
 
 
 def rows(selection: Selection) -> Callable[[Moment], list[tuple[Any, ...]]]:
@@ -59,7 +59,7 @@ def _order(left: Value, right: Value) -> int:
 
 
 def plain(value: Value, node: Typed) -> Any:
-    """A value of the language in the plain form."""
+    """A value of the language as a plain value."""
     kind = node.kind
     if value is not None and isinstance(kind, Scalar) and kind.name == "decimal":
         return scaled(value, kind.scale)

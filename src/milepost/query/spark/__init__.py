@@ -4,14 +4,14 @@
 
     compiler     typed AST -> columns: `column`, `check`, `result_type`
     types        schemas and kinds -> Spark types
-    route        the types along paths, and what is refused; needs no running Spark
+    route        the types along paths, and refusals; needs no running Spark
     paths        columns at the end of paths
-    arithmetic, comparison, functions, pattern, address     what is done with columns
+    arithmetic, comparison, functions, pattern, address     operations on columns
     aggregates   quantifiers and aggregates
     value        columns with their types
 
-Whatever Spark would raise for a row, or make depend on a setting of the session (ANSI mode, time zone, case of names),
-is written so that it does not: `try_` functions, times as numbers, fields by position where names clash.
+No row makes a column raise, and no setting of the session changes its value (ANSI mode, time zone, case of names): it
+uses `try_` functions, times as numbers, and fields by position where names clash.
 """
 
 from milepost.extras import extra

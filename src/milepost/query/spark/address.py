@@ -1,8 +1,8 @@
-"""IP addresses in Spark: text to a fixed number of hexadecimal digits, whose order is that of the addresses.
+"""IP addresses in Spark: text becomes a fixed number of hexadecimal digits, in the order of the addresses.
 
-What an address is was taken over from the reference: four numbers up to 255 without leading zeros, or eight groups of
-one to four hexadecimal digits, of which one run of at least one may be left out as `::`, and of which the last two
-may be written as an IPv4 address.
+An address is defined as in the reference: four numbers up to 255 without leading zeros, or eight groups of one to four
+hexadecimal digits. One run of one or more groups may be left out as `::`, and the last two groups may be written as an
+IPv4 address.
 """
 
 from __future__ import annotations
@@ -14,46 +14,31 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from milepost.query.spark.value import BOOLEAN, LONG, STRING, Value
-from milepost.query.subnet import Network
+from milepost.query.subnet import V4, V4_BYTE, V6, V6_GROUP, Network
 
-_BYTE: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_V4: Final = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
-_GROUP: Final = "[0-9A-Fa-f]{1,4}"
-_GROUPS: Final = rf"{_GROUP}(?::{_GROUP})*"
-_ONLY_V4: Final = rf"\A{_V4}\z"
-_MAYBE_V6: Final = rf"\A(?:(?:{_GROUPS})?::(?:{_GROUPS})?|{_GROUPS})\z"  # when its end is no IPv4 address any more
-_V4_AT_END: Final = rf"(?<=:){_V4}\z"
+_GROUPS: Final = rf"{V6_GROUP}(?::{V6_GROUP})*"
+_ONLY_V4: Final = rf"\A{V4}\z"
+_ONLY_V6: Final = rf"\A(?:{V6})\z"
+_MAYBE_V6: Final = rf"\A(?:(?:{_GROUPS})?::(?:{_GROUPS})?|{_GROUPS})\z"  # after an IPv4 address at its end was replaced
+_V4_AT_END: Final = rf"(?<=:){V4}\z"
 _V6_DIGITS: Final = 32
 _GROUP_DIGITS: Final = 4
 
 
-def _v6_texts() -> str:
-    """Every text of an IPv6 address: where `::` stands, at least one group is left out."""
-    group = f"{_GROUP}:"
-    whole = [f"(?:{group}){{7}}{_GROUP}", f"(?:{group}){{6}}{_V4}"]
-    short = [f"(?:{group}){{1,7}}:", f"::(?:{group}){{0,6}}{_GROUP}", "::", f"::(?:{group}){{0,5}}{_V4}"]
-    short += [f"(?:{group}){{1,{7 - after}}}:(?:{group}){{{after - 1}}}{_GROUP}" for after in range(1, 7)]
-    short += [f"(?:{group}){{1,{5 - before}}}:(?:{group}){{{before}}}{_V4}" for before in range(5)]
-    return rf"\A(?:{'|'.join((*whole, *short))})\z"
-
-
-_ONLY_V6: Final = _v6_texts()
-
-
 def _v4_texts(network: IPv4Network) -> str:
-    """Every text of an address of a network: bytes that are fixed, one that is in a range, and any."""
+    """A pattern for every address of a network: fixed bytes, one in a range, and arbitrary ones."""
     fixed, bits = divmod(network.prefixlen, 8)
     own = list(network.network_address.packed)
     parts = [str(byte) for byte in own[:fixed]]
     if bits:
         first = own[fixed]
         parts.append(f"(?:{'|'.join(str(byte) for byte in range(first, first + (1 << (8 - bits))))})")
-    parts += [_BYTE] * (4 - len(parts))
+    parts += [V4_BYTE] * (4 - len(parts))
     return r"\A" + r"\.".join(parts) + r"\z"
 
 
 def in_subnet(text: Value, network: Network) -> Value:
-    """Whether an address is in a network; null when the text is no address, false for the other version."""
+    """Whether an address is in a network; null when the text is not an address, false for the other version."""
     return text.once(lambda plain: Value(_in_subnet(plain.column, network), BOOLEAN))
 
 
@@ -69,7 +54,7 @@ def v6_digits(text: Value) -> Value:
 
 def _in_subnet(text: Column, network: Network) -> Column:
     if isinstance(network, IPv4Network):
-        # Patterns and not numbers: a few calls, where what calculates numbers is code too long for Java to compile.
+        # Patterns instead of numbers: a few calls. The code that calculates numbers is too long for Java to compile.
         inside = text.rlike(_v4_texts(network))
         outside = text.rlike(_ONLY_V4) | text.rlike(_ONLY_V6)
         return f.when(inside, f.lit(True)).when(outside, f.lit(False))
@@ -80,7 +65,7 @@ def _in_subnet(text: Column, network: Network) -> Column:
 
 
 def _v4(text: Column) -> Column:
-    """The number of an IPv4 address; nonsense for other texts."""
+    """The number of an IPv4 address; undefined for other texts."""
     parts = [f.split_part(text, f.lit("."), f.lit(place)).try_cast("bigint") for place in range(1, 5)]
     total = f.shiftleft(parts[0], 24)
     for part, bits in zip(parts[1:], (16, 8, 0), strict=True):
@@ -94,7 +79,7 @@ def _v6(text: Column) -> Value:
 
 
 def _in_groups(text: Column) -> Column:
-    """With an IPv4 address at the end written as two groups instead."""
+    """The text with an IPv4 address at its end replaced by two groups."""
     last = f.substring_index(text, ":", -1)
     before = f.substr(text, f.lit(1), f.length(text) - f.length(last))
     digits = f.lpad(f.hex(_v4(last)), 2 * _GROUP_DIGITS, "0")

@@ -1,4 +1,4 @@
-"""Quantifiers and aggregates in Spark: the values of all elements as an array, and what is made of it."""
+"""Quantifiers and aggregates in Spark: one value from an array of the values of all elements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from milepost.query.typed import Binding, Fold, Typed, scalar
 
 Compile = Callable[[Typed, Variables], Value]
 
-_LENGTH_DIGITS = 10  # of the number of elements that an array may have
+_LENGTH_DIGITS = 10  # of the greatest length of an array
 _SUMMED = s.DecimalType(DIGITS - 1, 0)
 
 
@@ -42,7 +42,7 @@ def fold(node: Fold, frame: Variables, compile: Compile) -> Value:
 
 
 class _Values:
-    """The values of a fold's body, of which `count` takes those that are there."""
+    """The values of a fold's body."""
 
     def __init__(self, node: Fold, compile: Compile) -> None:
         self.node = node
@@ -90,7 +90,7 @@ def _sum(values: Column, kind: s.DataType, result: kinds.Scalar) -> Value:
     if kind == DOUBLE:
         return Value(number(_added(values, DOUBLE, lambda total, value: total + value)), DOUBLE)
     if result.name == "integer":
-        # Only the whole sum has to fit, so it is made in a type that no sum of integers leaves.
+        # Only the final sum has to fit, so it is calculated in a type that holds any sum of integers.
         exact = f.transform(values, lambda value: value.cast(_SUMMED.simpleString()))
         return Value(_added(exact, _SUMMED, _exactly(_SUMMED)).try_cast("bigint"), LONG)
     assert isinstance(kind, s.DecimalType)
@@ -106,7 +106,7 @@ def _sum(values: Column, kind: s.DataType, result: kinds.Scalar) -> Value:
 
 
 def _added(values: Column, kind: s.DataType, add: Callable[[Column, Column], Column]) -> Column:
-    """The sum of the values that are there, from the front; null when there are none."""
+    """The sum of the values that are not null, in order; null when there are none."""
     return f.aggregate(
         values, f.lit(None).cast(kind.simpleString()), lambda total, value: f.coalesce(add(total, value), total, value)
     )
@@ -117,7 +117,7 @@ def _exactly(kind: s.DataType) -> Callable[[Column, Column], Column]:
 
 
 def _sum_of_units(values: Value) -> Column:
-    """Numbers of 38 digits, added in halves: a sum on the way may be too large although the whole one is not."""
+    """The sum of numbers of 38 digits, in halves: intermediate sums may be too large although the final one is not."""
     half = whole(10 ** (DIGITS // 2))
 
     def low(value: Column) -> Column:
@@ -136,7 +136,7 @@ def _sum_of_units(values: Value) -> Column:
         return Value(f.try_add(highs.column, high(lows.column)).cast(_SUMMED.simpleString()), _SUMMED)
 
     def _joined(lows: Column, up: Column, unit: Column) -> Column:
-        # Both halves get the same sign, so that the upper one alone is never larger than the whole.
+        # Both halves get the same sign, so that the upper one is never larger than the whole.
         rest = low(lows)
         zero, one = whole(0).column, whole(1).column
         same = f.try_add(f.try_multiply(up, unit), rest)

@@ -1,9 +1,9 @@
 """Numbers in Spark: longs, decimals and doubles, calculated as the reference does.
 
-Spark keeps 38 digits of a decimal, and when the exact type of a result would have more, it gives up places, all but
-six, and rounds. It calculates with more digits inside one operation, though, and only the result is cut. So results
-whose places Spark keeps are left to it; the others are calculated in *units* of the last place, without any places,
-where nothing can be rounded and what is too large is null.
+Spark keeps 38 digits of a decimal. If the exact type of a result has more, Spark drops places, down to six, and rounds.
+Inside one operation it calculates with more digits, and cuts only the result. So results whose places Spark keeps are
+left to it; the others are calculated in *units* of the last place, without any places: nothing is rounded there, and a
+result that is too large is null.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from milepost.query.spark.value import DOUBLE, LONG, Value, whole
 
 DIGITS: Final = limits.DECIMAL_DIGITS
 UNITS: Final = s.DecimalType(DIGITS, 0)
-WIDE: Final = s.DecimalType(UINT64_DIGITS, 0)  # integers when a uint64 is among them
-_KEPT_PLACES: Final = 6  # Spark never gives up these
-_NEGATED_DIGITS: Final = 34  # Spark rounds longer decimals when it changes their sign
-_QUOTIENT_DIGITS: Final = 30  # of a division for its remainder; from 35 or so on, Spark may find it impossible
-_EXACT_DOUBLE_DIGITS: Final = 15  # so many digits are a double exactly, and one division rounds once
+WIDE: Final = s.DecimalType(UINT64_DIGITS, 0)  # the type of integers that may be a uint64
+_KEPT_PLACES: Final = 6  # places that Spark never drops
+_NEGATED_DIGITS: Final = 34  # Spark rounds longer decimals when it negates them
+_QUOTIENT_DIGITS: Final = 30  # of a quotient, for its remainder; from about 35 on, Spark may fail
+_EXACT_DOUBLE_DIGITS: Final = 15  # numbers of so many digits are exact doubles, and one division rounds once
 
 _TRIED: Final[Mapping[str, Callable[[Column, Column], Column]]] = {
     "+": f.try_add, "-": f.try_subtract, "*": f.try_multiply, "%": f.try_mod, "/": f.try_divide,
@@ -83,7 +83,7 @@ def _of_decimals(operator: str, left: Value, right: Value, result: Scalar) -> Va
 
 
 def _remainder(a: Value, b: Value) -> Value:
-    """Spark's `%` is exact, but raises where the quotient is too long: then it is `(a % (b * 10**k)) % b`."""
+    """The remainder. Spark's `%` is exact, but raises if the quotient is too long: then `(a % (b * 10**k)) % b`."""
     longest = a.precision - a.scale + b.scale  # digits of the quotient
     for places in range((longest - 1) // _QUOTIENT_DIGITS * _QUOTIENT_DIGITS, 0, -_QUOTIENT_DIGITS):
         a = _reduced(a, b, places)
@@ -91,11 +91,11 @@ def _remainder(a: Value, b: Value) -> Value:
 
 
 def _reduced(a: Value, b: Value, places: int) -> Value:
-    if places <= b.scale:  # the same units in a larger unit
+    if places <= b.scale:  # the same number in larger units
         scale = b.scale - places
         return _modulo(a, Value(from_units(units(b), scale), s.DecimalType(DIGITS, scale)))
     larger = Value(f.try_multiply(units(b), whole(10 ** (places - b.scale)).column), UNITS)
-    # What does not fit into 38 digits is larger than any number, and leaves it as it is.
+    # A divisor that does not fit into 38 digits is larger than any number: the remainder is the number itself.
     return a.once(lambda x: Value(f.coalesce(_modulo(x, larger).to(x.type), x.column), x.type))
 
 
@@ -116,7 +116,7 @@ def as_decimal(value: Value) -> Value:
 def units(value: Value) -> Column:
     """An exact number in units of its last place, as a decimal of 38 digits without places.
 
-    By way of text, since multiplying would give up places.
+    By way of text, since a multiplication would drop places.
     """
     value = as_decimal(value)
     if value.scale == 0:
@@ -139,16 +139,16 @@ def _sum_of_units(small: Value, large: Value, places: int) -> Column:
 
 
 def _shifted_sum(x: Column, y: Column, places: int) -> Column:
-    """The product alone may be too large although the sum is not: then `y` has the other sign, and 10**38 can go over.
+    """`x * 10**places + y`, where the product may be too large although the sum is not.
 
-    10**38 itself has a digit too many, so it goes in two steps.
+    Then `y` has the other sign, and 10**38 is moved from one to the other, in two steps, since it has a digit too many.
     """
-    bound = 10 ** (DIGITS - places)  # from here on the product does not fit
+    bound = 10 ** (DIGITS - places)  # from here on, the product does not fit
     most, one = whole(DECIMAL_BOUND - 1).column, whole(1).column
     limit = whole(bound).column
 
     def shifted(column: Column) -> Column:
-        half = places // 2  # 10**38 is no literal either
+        half = places // 2  # 10**38 cannot be a literal either
         return f.try_multiply(f.try_multiply(column, whole(10**half).column), whole(10 ** (places - half)).column)
 
     above = f.try_add(shifted(f.try_subtract(x, limit)), f.try_add(f.try_add(y, most), one))
@@ -163,8 +163,8 @@ def _shifted_sum(x: Column, y: Column, places: int) -> Column:
 def doubled(value: Value) -> Column:
     """The nearest double.
 
-    Spark divides a short decimal's units by a power of ten, which rounds twice when the units are no double; text is
-    read with one rounding.
+    Spark divides a short decimal's units by a power of ten, which rounds twice if the units are not an exact double.
+    Parsing its text rounds once.
     """
     if value.type == DOUBLE or value.scale == 0 or value.precision <= _EXACT_DOUBLE_DIGITS:
         return value.to(DOUBLE)
@@ -198,10 +198,10 @@ def absolute(value: Value, kind: Scalar) -> Value:
         value = bounded(value)
     elif value.type == DOUBLE or value.precision <= _NEGATED_DIGITS:
         return Value(f.abs(value.column), value.type)
-    zero = whole(0, value.scale).column  # of the same places, as Spark rounds to compare
+    zero = whole(0, value.scale).column  # with the same places, as Spark rounds before it compares
     return value.once(lambda x: Value(f.when(x.column < zero, negation(x, kind).column).otherwise(x.column), x.type))
 
 
 def bounded(value: Value) -> Value:
-    """An integer as a result, which is null beyond 64 bits with sign."""
+    """An integer as a result: null beyond 64 bits with sign."""
     return Value(value.to(LONG), LONG, value.leaf)

@@ -22,7 +22,7 @@ _INT64: Final = float(1 << 63)
 
 
 def comparison(sign: str, left: Value, right: Value, left_kind: Scalar, right_kind: Scalar) -> Value:
-    """An order of two values, of these kinds."""
+    """A comparison of two values of these kinds."""
     if left.type == right.type:
         return Value(_SIGNS[sign](left.column, right.column), BOOLEAN)
     if left.type != DOUBLE and right.type != DOUBLE:
@@ -35,10 +35,10 @@ def comparison(sign: str, left: Value, right: Value, left_kind: Scalar, right_ki
 
 
 def _of_exact(sign: str, left: Value, right: Value) -> Value:
-    """Decimals in a type that both fit into, if there is one.
+    """A comparison of decimals, in a type that both fit into, if there is one.
 
-    If not, the one with fewer places decides by its sign where it does not fit: then it is beyond anything that the
-    other could be.
+    If not, and the one with fewer places does not fit the other's type, its sign decides: it is beyond every value of
+    the other.
     """
     compare = _SIGNS[sign]
     scale = max(left.scale, right.scale)
@@ -58,7 +58,7 @@ def _of_exact(sign: str, left: Value, right: Value) -> Value:
 
 
 def _exactly(sign: str, x: Value, y: Column) -> Column:
-    """An integer with a double, which is rounded to the side where that does not change the answer."""
+    """A comparison of an integer with a double, which is rounded in the direction that does not change the result."""
     compare = _SIGNS[sign]
     zero, one = f.lit(0), f.lit(1)
     rounded = f.ceil(y) if sign in ("<", ">=") else f.floor(y)
@@ -69,7 +69,7 @@ def _exactly(sign: str, x: Value, y: Column) -> Column:
     found = f.when(~known, f.lit(None).cast("boolean")).when(y < f.lit(-_INT64), compare(one, zero))
     if x.type == LONG:
         return found.when(y >= f.lit(_INT64), compare(zero, one)).otherwise(near)
-    # Doubles from 2**63 on are whole, and so are their distances from there.
+    # Doubles from 2**63 on are whole, and so are their differences from 2**63.
     high = f.try_add(f.floor(y - f.lit(_INT64)).cast(x.type.simpleString()), whole(1 << 63).column)
     return (
         found.when(y >= f.lit(2 * _INT64), compare(zero, one))

@@ -31,9 +31,9 @@ def column(
 ) -> Column:
     """An expression or a predicate as a column of DataFrames whose rows are `struct_type(schema)`.
 
-    A text needs its schema. With `under`, the message is not the row but the struct column of that name; where that
-    is null, every field is. Needs a running Spark. Raises `QueryTypeError` for what Spark cannot express, and what
-    `query.expression` raises; evaluating the column raises nothing, whatever the data and the session's settings.
+    A text needs its schema. With `under`, the message is the struct column of that name, not the row; where the column
+    is null, every field is. Needs a running Spark. Raises `QueryTypeError` for a query that Spark cannot express, and
+    the errors of `query.expression`. Evaluating the column raises nothing, whatever the data and the settings.
     """
     meant = check(query, schema, under=under)
     return _compiled(meant.root, Variables(Route(meant.schema), under, {})).to(result_type(meant))
@@ -42,14 +42,14 @@ def column(
 def check(
     query: Expression | CompiledQuery | str, schema: Schema | None = None, *, under: str | None = None
 ) -> Expression:
-    """The query, if `column` would take it; raises what `column` raises, and needs no running Spark."""
+    """The query, if `column` can take it; raises the errors of `column`. Needs no running Spark."""
     meant = _meant(query, schema)
     require(meant.text, meant.schema, meant.root, under)
     return meant
 
 
 def result_type(query: Expression | CompiledQuery | str, schema: Schema | None = None) -> s.DataType:
-    """The type of `column` for the same query; needs no running Spark."""
+    """The type of `column` for the same query. Needs no running Spark."""
     meant = _meant(query, schema)
     route = Route(meant.schema)
     if meant.type.name in ("integer", "ident") and digits(route, meant.root, route.start()) == UINT64_DIGITS:
@@ -60,10 +60,10 @@ def result_type(query: Expression | CompiledQuery | str, schema: Schema | None =
 def _meant(query: Expression | CompiledQuery | str, schema: Schema | None) -> Expression:
     if isinstance(query, str):
         if schema is None:
-            raise QueryError(f"the text {query[:60]!r} alone does not say what its names are: give its schema")
+            raise QueryError(f"the text {query[:60]!r} needs a schema for its names: pass schema=")
         return predicate(query, schema) if isinstance(parse(query), ast.Select) else expression(query, schema)
     if schema is not None and schema.fingerprint != query.schema.fingerprint:
-        raise QueryError(f"the query was compiled for {query.schema.name}, and not for this schema, {schema.name}")
+        raise QueryError(f"the query was compiled for {query.schema.name}, not for {schema.name}")
     return query.predicate if isinstance(query, CompiledQuery) else query
 
 
@@ -109,7 +109,7 @@ def _compiled(node: Typed, frame: Variables) -> Value:
             return Value(some([part(term).column for term in terms]), BOOLEAN)
         case typed.Fold():
             return fold(node, frame, _compiled)
-    raise AssertionError(node)  # a header: `require` has refused it
+    raise AssertionError(node)  # a header field: `require` has refused it
 
 
 def _between(node: typed.Between, value: Value, frame: Variables) -> Value:
@@ -133,7 +133,7 @@ def _in(node: typed.In, value: Value, frame: Variables) -> Value:
 
 
 def _like(value: Value, item: Value) -> Value:
-    """A constant in the type of the other side, where that only takes more digits: then Spark can look it up."""
+    """A constant in the type of the other side, if that only has more digits: then Spark can use a set."""
     exact = isinstance(value.type, s.DecimalType) and item.type != DOUBLE and item.leaf
     if exact and item.scale == value.scale and item.precision <= value.precision:
         return Value(item.to(value.type), value.type, True)

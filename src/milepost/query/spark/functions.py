@@ -1,4 +1,4 @@
-"""The functions of the language in Spark. Times are taken apart as numbers, so that no session's time zone matters."""
+"""The functions of the language in Spark. Times are calculated as numbers, without the session's time zone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from milepost.query.spark.value import BOOLEAN, DATE, DOUBLE, LONG, STRING, Valu
 from milepost.query.typed import Const, Typed
 
 _ALL_WHOLE: Final = float(1 << 53)  # doubles from here on have no fraction
-_MOST: Final = (1 << 31) - 1  # more characters than a string of Spark's has
+_MOST: Final = (1 << 31) - 1  # more characters than a string in Spark has
 _DAY: Final = 86_400  # seconds
 
 
@@ -94,13 +94,13 @@ def _from(text: Column, start: Column) -> Column:
 
 
 def _part(text: Column, start: Column, length: Column) -> Column:
-    """From `start`, and up to the character before `start + length`, both of which may be far outside of the text."""
+    """The characters from `start` up to `start + length` (excluded), both of which may be far outside the text."""
     begin, end = _position(start), _position(f.try_add(start, length))
     return f.when(start.isNotNull() & (length >= whole(0).column), f.substr(text, begin, end - begin))
 
 
 def _position(column: Column) -> Column:
-    """A position as Spark takes it: from 1, and an int."""
+    """A position for Spark: an int, from 1."""
     return f.least(f.greatest(column, whole(1).column), whole(_MOST).column).try_cast("int")
 
 
@@ -112,7 +112,7 @@ def _seconds(time: Column) -> Column:
 
 
 def _date(time: Column) -> Column:
-    # The quotient of whole seconds is far from any whole number of days that it is not.
+    # Seconds are whole, so a quotient that is not a whole number of days is far from one, and `floor` is right.
     return f.date_from_unix_date(f.floor(_seconds(time) / f.lit(float(_DAY))).try_cast("int"))
 
 

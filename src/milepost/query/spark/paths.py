@@ -1,4 +1,4 @@
-"""Paths in Spark: columns at the end of steps."""
+"""The columns at the end of paths in Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from milepost.schema.types import UINT64, Atom, Schema, Tuple, Variant
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A column and the type of what it holds."""
+    """A column and the type of its values."""
 
     column: Column
     stop: Stop  # resolved
@@ -29,7 +29,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """The variables of an expression, and where the message is."""
+    """The variables of an expression, and the column of the message."""
 
     route: Route
     under: str | None  # the struct column that holds the message; None when its fields are columns
@@ -40,7 +40,7 @@ class Variables:
         return self.route.schema
 
     def bind(self, variable: int, spot: Spot) -> Variables:
-        """With one more variable."""
+        """The variables with one more."""
         return replace(self, variables={**self.variables, variable: spot})
 
     def read(self, node: ReadPath) -> Value:
@@ -62,7 +62,7 @@ class Variables:
         return Value(self._field(spot, case_field(spot.stop)), STRING, True)
 
     def present(self, node: ReadPath) -> Value:
-        """Whether there is something at the end of a path to a structure."""
+        """Whether there is a value at the end of a path to a structure."""
         last = node.steps[-1] if node.steps else None
         if isinstance(last, CaseStep):
             spot = self._follow(self._start(node.variable), node.steps[:-1])
@@ -80,7 +80,7 @@ class Variables:
         return self._follow(self._start(node.variable), node.steps)
 
     def elements(self, node: ReadPath) -> tuple[Column, Stop]:
-        """The array at the end of a path, and the type of its elements; of a reference, the array of its nodes."""
+        """The array at the end of a path, and the type of its elements; for a reference, the array of its nodes."""
         spot = self.spot(node)
         if isinstance(spot.stop, kinds.Nodes):
             nodes, target = self._top(spot.stop.target), kinds.NodeKind(spot.stop.target)
@@ -120,7 +120,7 @@ class Variables:
         return self._field(Spot(f.col(_quoted(self.under)), self.schema.type), name)
 
     def _field(self, spot: Spot, name: str) -> Column:
-        """A field of a struct, by position where Spark might take one name for another."""
+        """A field of a struct, by position where Spark might confuse two names."""
         kind = self._struct(spot.stop)
         names = [field.name for field in kind.fields]
         if sum(other.lower() == name.lower() for other in names) == 1:
@@ -140,5 +140,5 @@ class Variables:
 
 
 def _quoted(name: str) -> str:
-    """A name that Spark reads as one, whatever is in it."""
+    """A quoted name, which Spark reads as one name, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"

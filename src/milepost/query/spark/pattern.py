@@ -1,10 +1,9 @@
 """`like` in Spark.
 
-Spark's own `like` escapes with a backslash and hands the rest to a backtracking regular expression. Here the commonest
-patterns become the string functions that they are. The others become a regular expression that cannot backtrack from
-one piece into another: between two runs of anything the pattern has a fixed length, and the leftmost place where such
-a piece fits is as good as any later one, so it is taken for good by an atomic group. Only the last piece is looked for
-from the end. That makes the time linear in the text.
+Spark's own `like` escapes with a backslash and uses a backtracking regular expression. Here the most common patterns
+become string functions. The others become a regular expression that cannot backtrack from one piece into another:
+between two `%`s the pattern has a fixed length, and the leftmost match of such a piece is as good as any later one, so
+an atomic group keeps it. Only the last piece is matched at the end of the text. So the time is linear in the text.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from milepost.query.spark.value import BOOLEAN, Value
 
 
 def like(text: Value, pattern: Pattern) -> Value:
-    """Whether a text is an instance of a pattern."""
+    """Whether a text matches a pattern."""
     simple = _simple(text.column, pattern.pieces)
     return Value(text.column.rlike(regular(pattern)) if simple is None else simple, BOOLEAN)
 
@@ -51,5 +50,5 @@ def regular(pattern: Pattern) -> str:
 def _quoted(character: str | None) -> str:
     if character is ANY:
         return "."
-    # Java takes a backslash before anything that is no letter or digit as the character itself.
+    # In Java, a backslash before a character that is not a letter or digit means the character itself.
     return character if character.isalnum() or not character.isascii() else f"\\{character}"

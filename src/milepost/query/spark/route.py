@@ -1,6 +1,6 @@
-"""Where paths lead in Spark's types: the schema's types along a path, and what cannot be followed there.
+"""The schema's types along paths, and the queries that Spark cannot express.
 
-No column is made here, so a query is judged, and the type of its result known, without a running Spark.
+No column is made here, so a query is checked, and the type of its result known, without a running Spark.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from milepost.schema.types import UINT64, List, Optional, Ref, Schema, Tuple, Ty
 
 Stop: TypeAlias = Type | kinds.NodeKind | kinds.Nodes
 
-Routes: TypeAlias = Mapping[int, Stop]  # what each variable stands for
+Routes: TypeAlias = Mapping[int, Stop]  # the type of each variable
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The types of one schema, as paths meet them."""
+    """The types of one schema along paths."""
 
     schema: Schema
 
@@ -33,13 +33,13 @@ class Route:
         return {ROOT: self.schema.type if message_type is None else kinds.NodeKind(message_type.root)}
 
     def resolved(self, stop: Stop) -> Stop:
-        """Without what is no step: optional, and a name for something else. Recursive references stay."""
+        """The type without optionals and references, which are no steps. Recursive references stay."""
         while isinstance(stop, Optional) or (isinstance(stop, Ref) and stop.name not in self.schema.recursive):
             stop = stop.type if isinstance(stop, Optional) else self.schema.resolve(stop)
         return stop
 
     def step(self, stop: Stop, step: Step) -> Stop:
-        """The type that a step leads to, resolved."""
+        """The type after a step, resolved."""
         match stop, step:
             case kinds.NodeKind(name), FieldStep(member_name):
                 assert self.schema.message_type is not None
@@ -60,7 +60,7 @@ class Route:
         return stop
 
     def bound(self, bindings: Iterable[typed.Binding], variables: Routes) -> Routes:
-        """The variables with those of a fold."""
+        """The variables together with those of a fold."""
         found = dict(variables)
         for binding in bindings:
             match self.end(binding.source, found):
@@ -72,7 +72,7 @@ class Route:
 
 
 def digits(route: Route, node: Typed, variables: Routes) -> int:
-    """Of an integer expression: 20 when it may give a uint64 as it is, else 19."""
+    """The digits of an integer expression: 20 if its value may be a uint64, else 19."""
     match node:
         case ReadPath():
             return UINT64_DIGITS if route.end(node, variables) == UINT64 else UINT64_DIGITS - 1
@@ -85,7 +85,7 @@ def digits(route: Route, node: Typed, variables: Routes) -> int:
 
 
 def require(text: str, schema: Schema, root: Typed, under: str | None) -> None:
-    """Refuse what Spark cannot express; raises `QueryTypeError`."""
+    """Raise `QueryTypeError` for a query that Spark cannot express."""
     _Judge(text, Route(schema), under).visit(root, Route(schema).start())
 
 
@@ -131,14 +131,14 @@ class _Judge:
         return f"{path} goes through {name}, which is recursive, and a DataFrame holds it as JSON text"
 
     def top(self, stop: Stop, step: Step) -> None:
-        """Columns of a DataFrame cannot be told apart by letters' case alone; fields of a struct can, by position."""
+        """Refuse columns of a DataFrame that differ only in case; fields of a struct are read by position."""
         if stop is not self.route.schema.type or not isinstance(step, FieldStep):
             return
         names = [item.name for item in self.route.schema.type.fields if item.name.lower() == step.name.lower()]  # type: ignore[union-attr]
         if len(names) > 1:
             self.refuse(
-                f"the columns {' and '.join(names)} differ only in the case of their letters, which Spark does not "
-                "tell apart unless it is told to; put them into a struct and name it with under="
+                f"the columns {' and '.join(names)} differ only in the case of their letters, which Spark ignores "
+                "by default; put them into a struct and name it with under="
             )
 
     def refuse(self, why: str) -> None:

@@ -12,8 +12,8 @@
     [a: T, …]             StructType: a T, …
     {a: T | b: [] | …}    StructType: case StringType, a T, …      no field for a case that carries nothing
 
-Everything may be null: Spark believes what a type says of nulls without looking, and rows also come out of outer joins.
-A reference that is recursive is stored as a dynamic value, and so is JSON text here; Spark has no recursive types.
+Every field is nullable: Spark trusts a type that is not nullable without a check, and outer joins make nulls anyway. A
+recursive reference is stored as a dynamic value, so it is JSON text here; Spark has no recursive types.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _OF_KIND: Final[Mapping[str, s.DataType]] = {
 
 
 def struct_type(schema: Schema) -> s.StructType:
-    """The rows of a DataFrame that holds messages of a schema; of a message type, one array for each type of node."""
+    """The row type of a DataFrame with messages of a schema; for a message type, one array for each node type."""
     found = field_type(schema.type, schema)
     assert isinstance(found, s.StructType)
     return found
@@ -96,9 +96,9 @@ def field_type(kind: Type, schema: Schema) -> s.DataType:
 
 
 def case_field(variant: Variant) -> str:
-    """The field that holds the name of a variant's case: `case`, with as many `_` as it takes to be the only one.
+    """The field that holds the name of a variant's case: `case`, with as many `_` as needed to be unique.
 
-    Letters' case does not tell names apart, since it does not for Spark unless it is told so.
+    Names that differ only in case count as equal, as they do for Spark by default.
     """
     taken = {item.name.lower() for item in variant.cases}
     name = CASE
@@ -108,7 +108,7 @@ def case_field(variant: Variant) -> str:
 
 
 def carries(case: Field, schema: Schema) -> bool:
-    """Whether a case of a variant holds anything, and so has a field of its own."""
+    """Whether a case of a variant holds a value, and so has a field of its own."""
     kind = case.type
     while isinstance(kind, Ref) and kind.name not in schema.recursive:
         kind = schema.resolve(kind)
@@ -118,7 +118,7 @@ def carries(case: Field, schema: Schema) -> bool:
 def spark_type(kind: Scalar) -> s.DataType:
     """The Spark type of an expression of a kind.
 
-    An integer is a long, except that an expression which may give the value of a uint64 as it is (the field itself,
-    `coalesce`, `min` and `max` of it) is a DecimalType(20,0): `result_type` tells for an expression.
+    An integer is a long. But an expression that may have the value of a uint64 (the field itself, `coalesce`, `min` and
+    `max` of it) is a DecimalType(20,0): `result_type` gives the type of an expression.
     """
     return s.DecimalType(kind.precision, kind.scale) if kind.name == "decimal" else _OF_KIND[kind.name]

@@ -1,4 +1,4 @@
-"""Values on their way to Spark: columns whose type is known without asking Spark."""
+"""Values: columns whose type is known without asking Spark."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ DATE: Final = s.DateType()
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A column that gives a scalar: doubles are never NaN, and types are those of `spark_type`.
+    """A column of scalars: doubles are never NaN, and types are those of `spark_type`.
 
-    An integer that may be beyond 63 bits is a decimal without places.
+    An integer that may exceed 63 bits is a decimal without places.
     """
 
     column: Column
     type: s.DataType
-    leaf: bool = False  # may be written several times: a constant or a field, and no calculation
+    leaf: bool = False  # a constant or a field: may be written several times
 
     @property
     def precision(self) -> int:
@@ -44,14 +44,14 @@ class Value:
         return self.type.scale if isinstance(self.type, s.DecimalType) else 0
 
     def to(self, kind: s.DataType) -> Column:
-        """The column in another type, null where it does not fit, whatever the session says about that."""
+        """The column in another type; null where it does not fit, whatever the session's settings."""
         return self.column if kind == self.type else self.column.try_cast(kind.simpleString())
 
     def once(self, use: Callable[[Value], Value]) -> Value:
-        """What `use` makes of the value, which it may write several times and which is still evaluated once.
+        """The result of `use`, which may write the value several times; it is still evaluated once.
 
-        Written out, nested calls that use their argument twice would double the expression at each level. Spark has
-        no `let`, but a lambda over an array of one element is one.
+        Otherwise, nested calls that use their argument twice would double the expression at each level. Spark has no
+        `let`, but a lambda over an array of one element works like one.
         """
         if self.leaf:
             return use(self)
@@ -77,10 +77,10 @@ def constant(value: Any, kind: Scalar) -> Value:
         case "integer" | "ident":
             return Value(f.lit(value).cast("bigint"), LONG, True)
         case "decimal":
-            # A constant may have more digits than its kind, which it then took from what it is compared with.
+            # A constant may have more digits than its kind, which it may have taken from the other operand.
             return whole(value, kind.scale)
         case "date":
-            # Python's dates reach Spark by way of java.sql.Date, which is of another calendar before 1582.
+            # Python's dates reach Spark through java.sql.Date, which uses another calendar before 1582.
             return Value(f.date_from_unix_date(f.lit(days(value))), DATE, True)
         case "timestamp":
             return Value(f.timestamp_micros(f.lit(microseconds(value)).cast("bigint")), spark_type(kind), True)
@@ -105,10 +105,10 @@ def joined(columns: Sequence[Column], join: Callable[[Column, Column], Column]) 
 
 
 def every(columns: Sequence[Column]) -> Column:
-    """`and` of three values each."""
+    """`and` in three-valued logic."""
     return joined(columns, lambda a, b: a & b)
 
 
 def some(columns: Sequence[Column]) -> Column:
-    """`or` of three values each."""
+    """`or` in three-valued logic."""
     return joined(columns, lambda a, b: a | b)

@@ -2,16 +2,16 @@
 
 ::
 
-    tables       where messages of a type are in a database
+    tables       the tables of a type's messages
     compiler     typed AST -> SQL: `compile` for predicates and values, `order_by` for the keys of an order
     writer       values to bind, and names
     value        pieces of SQL with their kinds and forms
     paths        paths through tables                              header     the administrative attributes
     comparison   comparisons with constants, so that indexes are used
-    back         what the databases say differently                sqlite, postgresql, addresses
-    functions    what SQLite calls for the rest; `install` makes it known to a connection
+    operations   the operations that differ between databases      sqlite, postgresql
+    functions    Python functions for SQLite; `install` registers them with a connection
 
-Only values that are bound come from a query or a message: the text has names of `tables` and nothing else from outside.
+Values from a query or a message are always bound: the text contains names of `tables`, and nothing else from outside.
 """
 
 from milepost.query.sql.compiler import Sql, compile, order_by

@@ -1,7 +1,7 @@
-"""Comparisons with constants: the constant goes into the form of the other side, so that a column stands alone.
+"""Comparisons with constants: the constant is converted to the form of the other side, so that a column stays bare.
 
-Only then can a database use an index. Where a constant lies between two values of that form (`size > 2.5`), or beyond
-them all, the sign changes with it, and nothing is rounded.
+Only then can a database use an index. If a constant is between two values of that form (`size > 2.5`), or beyond all of
+them, the operator is changed instead of rounding the constant.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from milepost.query.kinds import DECIMAL_BOUND, DOUBLE, INT64_MAX, INT64_MIN, Scalar
-from milepost.query.sql.back import Back
+from milepost.query.sql.operations import Operations
 from milepost.query.sql.value import BIAS, Form, Value, encoded, has_units
 from milepost.query.typed import Const
 
@@ -20,28 +20,30 @@ _RANGES: Final = {
     "int": (INT64_MIN, INT64_MAX),
     "biased": (0, 2 * BIAS - 1),
     "wide": (1 - DECIMAL_BOUND, DECIMAL_BOUND - 1),
-    "num": (-(10**80), 10**80),  # no number of the language is as large
+    "num": (-(10**80), 10**80),  # larger than every number of the language
 }
 
 
 class Comparison:
     """Compares values with constants."""
 
-    def __init__(self, back: Back) -> None:
-        self._back = back
-        self._writer = back.writer
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._writer = operations.writer
 
     def compared(self, sign: str, value: Value, constant: Const, exactly: bool) -> str:
-        """Unless `exactly`, what is null may come out false."""
+        """A value compared with a constant. Unless `exactly`, a null result may become false."""
         kind, other = value.kind, constant.value
         if other is None:
-            return self._back.typed("NULL", _BOOLEAN, "plain")
+            return self._operations.typed("NULL", _BOOLEAN, "plain")
         if kind == DOUBLE:
             return self._with_double(sign, value, constant, exactly)
         if not has_units(kind):
             return f"({value.text} {sign} {self._writer.bind(encoded(other, kind, 'plain'))})"
         if constant.kind == DOUBLE and kind.name == "decimal":
-            return self._back.compared(sign, self._back.double(value), self._back.constant(other, DOUBLE))
+            return self._operations.compared(
+                sign, self._operations.double(value), self._operations.constant(other, DOUBLE)
+            )
         if constant.kind == DOUBLE and math.isinf(other):
             return self._always(sign in ("<>", *(("<", "<=") if other > 0 else (">", ">="))), value, exactly)
         if constant.kind == DOUBLE:
@@ -51,7 +53,7 @@ class Comparison:
         return self._with_units(sign, value, at, exactly)
 
     def items(self, value: Value, constants: list[Const], exactly: bool) -> str | None:
-        """Whether a value is one of the constants; None when it must be compared with each."""
+        """Whether a value is one of the constants; None if it must be compared with each."""
         if value.kind == DOUBLE and any(
             constant.kind != DOUBLE for constant in constants if constant.value is not None
         ):
@@ -68,7 +70,7 @@ class Comparison:
         return f"({text} IN ({', '.join((*bound, *('NULL',) * nulls))}))"
 
     def _item(self, value: Value, constant: Const) -> Any:
-        """A constant as one of the other side's values; None when it is none of them."""
+        """A constant in the form of the other side; None when no value there equals it."""
         if not has_units(value.kind):
             return encoded(constant.value, value.kind, "plain")
         if constant.kind == DOUBLE and math.isinf(constant.value):
@@ -91,7 +93,7 @@ class Comparison:
 
     def _with_double(self, sign: str, value: Value, constant: Const, exactly: bool) -> str:
         other = constant.value
-        if constant.kind != DOUBLE:  # an integer that is no double: those beside it take its place
+        if constant.kind != DOUBLE:  # an integer that is not an exact double: use its neighbours
             if sign in ("=", "<>"):
                 return self._always(sign == "<>", value, exactly)
             below, above = _beside(other)
@@ -99,17 +101,17 @@ class Comparison:
         name = self._writer.bind(float(other))
         if exactly or value.raw is None or sign == "<>":
             return f"({value.text} {sign} {name})"
-        if sign in (">", ">=") and value.raw != value.text:  # NaN is larger than every number, for both databases
+        if sign in (">", ">=") and value.raw != value.text:  # in both databases, NaN is larger than every number
             nan = "''" if self._writer.sqlite else "CAST('NaN' AS double precision)"
             return f"({value.raw} {sign} {name} AND {value.raw} < {nan})"
         return f"({value.raw} {sign} {name})"
 
     def _always(self, truth: bool, value: Value, exactly: bool) -> str:
-        return self._back.known(value, truth) if truth or exactly else self._back.never(False)
+        return self._operations.known(value, truth) if truth or exactly else self._operations.never(False)
 
 
 def _beside(number: int) -> tuple[float, float]:
-    """The doubles below and above an integer that is none itself."""
+    """The doubles next below and above an integer that is not an exact double."""
     near = float(number)
     if int(near) < number:
         return near, math.nextafter(near, math.inf)

@@ -1,4 +1,4 @@
-"""The typed AST as SQL: one walk, which asks for values, and for tests where only truth counts."""
+"""The typed AST as SQL: one walk, which makes values, and tests where null may count as false."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from milepost.query import typed
 from milepost.query.kinds import BOOLEAN, BYTES, DOUBLE, INTEGER, STRING, Elements, Scalar
 from milepost.query.number import scaled
-from milepost.query.sql.back import Back
 from milepost.query.sql.comparison import FLIPPED, Comparison
 from milepost.query.sql.header import Attributes
 from milepost.query.sql.lengths import PRODUCT, longest, short
+from milepost.query.sql.operations import Operations
 from milepost.query.sql.paths import From, PathReader, Spot
 from milepost.query.sql.postgresql import Postgresql
 from milepost.query.sql.sqlite import Sqlite
@@ -34,7 +34,7 @@ _ROUNDING = frozenset({"abs", "floor", "ceil", "round"})
 class Sql:
     """An SQL expression over a queue's header table and, if it `needs_root`, the type's root table, called `r`.
 
-    `values` are those that the text names `:v0` and so on.
+    `values` has the bound values, which the text names `:v0` and so on.
     """
 
     text: str
@@ -44,7 +44,7 @@ class Sql:
     form: Form = "plain"
 
     def plain(self, value: Any) -> Any:
-        """What the driver gave for the expression, in the plain form."""
+        """The driver's value of the expression as a plain value."""
         found = decoded(value, self.kind, self.form)
         return found if found is None or self.kind.name != "decimal" else scaled(found, self.kind.scale)
 
@@ -54,8 +54,8 @@ def compile(
 ) -> Sql:
     """An expression over messages of a type.
 
-    With `where`, a predicate is made for a WHERE clause: what is null may come out false, which lets the database use
-    its indexes. Raises `QueryError` for what the database cannot be asked; running the expression raises for no row.
+    With `where`, a predicate is made for a WHERE clause: a null result may become false, which lets the database use
+    its indexes. Raises `QueryError` for an expression that the database does not support. No row makes it raise.
     """
     writer = SqlWriter(tables, dialect, message, prefix)
     walk = _Walk(writer, longest(root))
@@ -70,7 +70,7 @@ def compile(
 def order_by(
     keys: Sequence[typed.Sorting], tables: Tables, dialect: Dialect, *, message: str = "q", prefix: str = "o"
 ) -> Sql:
-    """The keys of an order, as they stand behind ORDER BY. Null comes after every value, and so first in `desc`."""
+    """The keys of an order, as after ORDER BY. Null comes after every value, so first in `desc`."""
     writer = SqlWriter(tables, dialect, message, prefix)
     walk = _Walk(writer, longest(*(item.key for item in keys)))
     terms = []
@@ -78,14 +78,14 @@ def order_by(
         value = walk.value(item.key, walk.scope)
         direction = "DESC" if item.descending else "ASC"
         nulls = f" NULLS {'FIRST' if item.descending else 'LAST'}"
-        # PostgreSQL sorts so by itself. Said to SQLite, it keeps an index from being used.
+        # The default of PostgreSQL. In SQLite it prevents the use of an index, so it is written only if needed.
         writer.require_readable(value.text)
         terms.append(f"{value.text} {direction}{nulls if value.null and writer.sqlite else ''}")
     return _sql(writer, ", ".join(terms))
 
 
 def _sql(writer: SqlWriter, text: str, kind: Scalar = BOOLEAN, form: Form = "plain") -> Sql:
-    """Without the values that were bound for nothing; whether `r` is needed is what the text says in the end."""
+    """The expression, with only the values that the text uses; the text also tells whether `r` is needed."""
     values = {name: writer.values[name] for name in _NAME.findall(text)}
     return Sql(text, values, _ROOT.search(text) is not None, kind, form)
 
@@ -94,13 +94,13 @@ class _Walk:
     def __init__(self, writer: SqlWriter, longest: int | None) -> None:
         self._writer = writer
         self._longest = longest
-        self._back: Back = Sqlite(writer) if writer.sqlite else Postgresql(writer)
+        self._operations: Operations = Sqlite(writer) if writer.sqlite else Postgresql(writer)
         self._reader = PathReader(writer)
-        self._attributes = Attributes(self._back)
-        self._comparing = Comparison(self._back)
+        self._attributes = Attributes(self._operations)
+        self._comparing = Comparison(self._operations)
         self.scope = {ROOT: Spot.root(writer)}
 
-    # Truth: what is null may come out false
+    # Tests: a null result may become false
 
     def test(self, node: Typed, scope: dict[int, Spot]) -> str:
         match node:
@@ -124,17 +124,17 @@ class _Walk:
 
         match node:
             case Const(value, kind):
-                return self._back.constant(value, kind)
+                return self._operations.constant(value, kind)
             case typed.ReadPath():
                 return self._reader.value(node, scope)
             case typed.HeaderField():
                 return self._attributes.value(node)
             case typed.Negate(operand):
-                return self._back.negated(part(operand))
+                return self._operations.negated(part(operand))
             case typed.Convert(operand, kind):
-                return self._back.converted(part(operand), kind)
+                return self._operations.converted(part(operand), kind)
             case typed.Arithmetic(sign, left, right, kind):
-                return self._back.arithmetic(sign, part(left), part(right), kind)
+                return self._operations.arithmetic(sign, part(left), part(right), kind)
             case typed.Call():
                 return self._call(node, scope)
             case typed.Fold():
@@ -147,10 +147,10 @@ class _Walk:
                 return self._comparison(node, scope, True)
             case typed.Like(operand, pattern):
                 value = self.value(operand, scope)
-                return self._back.like(value if short(node) else self._bounded(operand, value), pattern)
+                return self._operations.like(value if short(node) else self._bounded(operand, value), pattern)
             case typed.IsNull(typed.ReadPath(kind=kind) as read) if not isinstance(kind, Scalar):
                 present = self._reader.present(read, scope)
-                return self._back.never(False) if present is None else f"(NOT {present})"
+                return self._operations.never(False) if present is None else f"(NOT {present})"
             case typed.IsNull(operand):
                 return f"({self.value(operand, scope).text} IS NULL)"
             case typed.IsTrue(operand, True):
@@ -163,7 +163,7 @@ class _Walk:
                 return chained([self.value(term, scope).text for term in terms], "AND")
             case typed.Or(terms):
                 return chained([self.value(term, scope).text for term in terms], "OR")
-        raise AssertionError(node)  # a case of a variant, which no table has
+        raise AssertionError(node)  # a case of a variant: tables have none
 
     # Comparisons
 
@@ -194,19 +194,20 @@ class _Walk:
         value = self.value(left, scope)
         if isinstance(right, Const):
             return self._comparing.compared(sign, value, right, exactly)
-        return self._back.compared(sign, value, self.value(right, scope))
+        return self._operations.compared(sign, value, self.value(right, scope))
 
     def _side(self, sign: str, value: Value, other: Typed, scope: dict[int, Spot]) -> str:
         if isinstance(other, Const):
             return self._comparing.compared(sign, value, other, True)
-        return self._back.compared(sign, value, self.value(other, scope))
+        return self._operations.compared(sign, value, self.value(other, scope))
 
     def _in(self, operand: Typed, items: tuple[Typed, ...], scope: dict[int, Spot], exactly: bool) -> str:
         constants = [item for item in items if isinstance(item, Const)]
         if isinstance(operand, typed.HeaderField) and operand.name == "mid" and len(constants) == len(items):
             known = [item.value for item in constants if item.value is not None]
             found = self._attributes.one_of(known)
-            return found if len(known) == len(items) else f"({found} OR {self._back.typed('NULL', BOOLEAN, 'plain')})"
+            null = self._operations.typed("NULL", BOOLEAN, "plain")
+            return found if len(known) == len(items) else f"({found} OR {null})"
 
         def each(value: Value) -> str:
             together = self._comparing.items(value, constants, exactly) if constants else None
@@ -222,33 +223,33 @@ class _Walk:
         name, kind = node.function, node.kind
         match node.arguments:
             case (first, Const(str() as prefix)) if name == "starts_with" and _simple(first):
-                return Value(self._back.starts_with(self.value(first, scope), prefix), BOOLEAN)
+                return Value(self._operations.starts_with(self.value(first, scope), prefix), BOOLEAN)
         arguments = tuple(self._bounded(argument, self.value(argument, scope)) for argument in node.arguments)
         match name, node.arguments:
             case "contains" | "position", (typed.ReadPath(), typed.ReadPath()):
                 whole, part = arguments
-                bounded = self._back.bounded(part.text, (whole.text, part.text), PRODUCT)
+                bounded = self._operations.bounded(part.text, (whole.text, part.text), PRODUCT)
                 arguments = (whole, replace(part, text=bounded, leaf=False))
         if name == "coalesce":
-            made = self._back.alike(arguments)
+            made = self._operations.alike(arguments)
             if len(made) == 1:
                 return made[0]
             text = f"coalesce({', '.join(value.text for value in made)})"
             null = all(value.null for value in made)
             return Value(text, kind, made[0].form, max(value.bound for value in made), null=null)
         if name in _TIMES:
-            return self._back.time_function(name, arguments)
+            return self._operations.time_function(name, arguments)
         if name in _ROUNDING:
-            return self._back.rounded(name, arguments[0], kind)
+            return self._operations.rounded(name, arguments[0], kind)
         constants = tuple(each.value if isinstance(each, Const) else None for each in node.arguments)
-        text = self._back.text_function(name, arguments, constants)
+        text = self._operations.text_function(name, arguments, constants)
         return Value(text, kind, "int", 1 << 32) if kind == INTEGER else Value(text, kind)
 
     def _bounded(self, node: Typed, value: Value) -> Value:
-        """A text of a message as a function gets it: one that is too long for what is done with it raises."""
+        """A text of a message as an argument; a text that is too long for the expression raises."""
         if self._longest is None or not isinstance(node, typed.ReadPath) or node.kind not in (STRING, BYTES):
             return value
-        return replace(value, text=self._back.bounded(value.text, (value.text,), self._longest), leaf=False)
+        return replace(value, text=self._operations.bounded(value.text, (value.text,), self._longest), leaf=False)
 
     # Iteration
 
@@ -259,7 +260,7 @@ class _Walk:
         return source, inner, [] if node.where is None else [self.test(node.where, inner)]
 
     def _quantified(self, node: Fold, scope: dict[int, Spot]) -> str:
-        """`any` and `all` as a test: EXISTS, which a database can turn into a join."""
+        """`any` and `all` as a test, by EXISTS, which a database can turn into a join."""
         assert node.body is not None
         source, inner, where = self._bound(node, scope)
         if node.operator == "any":
@@ -292,15 +293,15 @@ class _Walk:
             made = self._aggregate(node.operator, body)
             return replace(made, text=f"({source.text(made.text, *where)})")
         alias = self._writer.alias("l")
-        # The values get a name first: an aggregate of an outer row's column would belong to the outer query.
-        ordered = self._back.ordered_sums and body.kind == DOUBLE and node.operator in ("sum", "avg")
+        # The values get a name first: an aggregate of an outer column would belong to the outer query.
+        ordered = self._operations.ordered_sums and body.kind == DOUBLE and node.operator in ("sum", "avg")
         rows = f"({source.text(f'{body.text} AS x', *where, ordered=ordered)}) {alias}"
         x = body.as_leaf(f"{alias}.x")
         match node.operator:
             case "sum":
-                return self._back.summed(x, node.kind, rows)
+                return self._operations.summed(x, node.kind, rows)
             case "avg":
-                return self._back.average(x, rows)
+                return self._operations.average(x, rows)
         made = self._aggregate(node.operator, x)
         return replace(made, text=f"(SELECT {made.text} FROM {rows})")
 
@@ -310,7 +311,7 @@ class _Walk:
             case "count":
                 return Value(f"count({x.text})", INTEGER, "int", 1 << 62, null=False)
             case "min" | "max":
-                return Value(self._back.extreme(operator, x), x.kind, x.form, x.bound)
+                return Value(self._operations.extreme(operator, x), x.kind, x.form, x.bound)
         number = x.text if self._writer.sqlite else f"CAST({x.text} AS integer)"
         # 2 for true, 1 for null, 0 for false: the largest decides for `any`, the smallest for `all`.
         pick, ends = ("max", (2, "TRUE", "FALSE")) if operator == "any" else ("min", (0, "FALSE", "TRUE"))
@@ -320,7 +321,7 @@ class _Walk:
 
 
 def _simple(node: Typed) -> bool:
-    """Whether a node is one column, so that it may be written twice."""
+    """Whether a node is a single column, so that it may be written twice."""
     return isinstance(node, typed.HeaderField) or (
         isinstance(node, typed.ReadPath) and all(isinstance(step, typed.FieldStep) for step in node.steps)
     )

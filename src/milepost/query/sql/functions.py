@@ -1,7 +1,7 @@
-"""What SQLite calls for things that its SQL cannot say exactly: two functions that ask the reference.
+"""Two Python functions for SQLite that call the reference, where SQL cannot express an operation exactly.
 
-The first argument of each says what is to be done, with the kinds and forms of the others: "% double:plain
-double:plain > double:plain". It is worked out once, and kept.
+The first argument of each specifies the operation, with the kinds and forms of the others: "% double:plain
+double:plain > double:plain". It is parsed once, and cached.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from milepost.query.sql.value import Value, decoded, encoded
 
 CALL: Final = "milepost_call"
 SUM: Final = "milepost_sum"
-ESCAPE: Final = "\\"  # in the patterns of `like`, as they are passed on
-_KEPT: Final = 1_000  # things to do that are kept worked out
+ESCAPE: Final = "\\"  # in the patterns of `like`, as they are passed to SQLite
+_KEPT: Final = 1_000  # parsed specifications that are kept
 _KIND: Final = re.compile(r"(\w+)(?:\((\d+),(\d+)\))?:(\w+)")
 _SIGNS: Final = frozenset("+-*/%")
 
 
 def install(connection: Any) -> None:
-    """Make the functions known to a connection of Python's `sqlite3`. The storage does so for each it opens."""
+    """Register the functions with a connection of Python's `sqlite3`. `storage` does so for each connection."""
     connection.create_function(CALL, -1, _call, deterministic=True)
     connection.create_aggregate(SUM, 2, _Sum)
 
 
 def specification(name: str, arguments: tuple[Value, ...], result: Value) -> str:
-    """What is to be done, in the words of the first argument."""
+    """The specification of an operation, for the first argument."""
     return " ".join((name, *map(_said, arguments), ">", _said(result)))
 
 
@@ -42,7 +42,7 @@ def _said(value: Value) -> str:
 
 
 def pattern_text(pattern: like.Pattern) -> str:
-    """A pattern in one notation, whatever it was written in: `ESCAPE` stands before what is meant as it is."""
+    """A pattern in one notation, whatever its escape character was: `ESCAPE` precedes characters meant literally."""
     parts = []
     for place, character in enumerate((*pattern.characters, "")):
         parts.append("%" if place in pattern.runs else "")
@@ -108,7 +108,7 @@ def _pattern(text: str) -> like.Pattern:
 
 
 class _Sum:
-    """The sum of exact numbers, which only as a whole has to fit; null over none."""
+    """The sum of exact numbers; null for no values. Only the final sum has to fit."""
 
     def __init__(self) -> None:
         self._total: int | None = None

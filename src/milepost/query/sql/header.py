@@ -1,7 +1,7 @@
 """The administrative attributes in a queue's header table (mid, s, t, priority, aborts): `mid` there is M of S/T/M.
 
-M also has the time: microseconds since 2024, and 12 bits of the broker that gave it. So a time is compared as a range
-of numbers, which the primary key can look up, and a message ID as its three numbers.
+M also has the time: microseconds since 2024, and 12 bits of the broker that made it. So a time is compared as a range
+of numbers, for which the primary key can be used, and a message ID as its three numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from milepost.query.header import EPOCH_US, LANE_BITS
 from milepost.query.instant import microseconds
 from milepost.query.kinds import DOUBLE, INT64_MAX, INTEGER, STRING, TIMESTAMP
-from milepost.query.sql.back import Back
+from milepost.query.sql.operations import Operations
 from milepost.query.sql.value import Value, not_nan
 from milepost.query.sql.writer import chained
 from milepost.query.typed import Const, HeaderField
@@ -21,12 +21,12 @@ _MID: Final = re.compile(r"(0|[1-9][0-9]{0,18})/(0|[1-9][0-9]{0,18})/(0|[1-9][0-
 
 
 class Attributes:
-    """Reads and compares them."""
+    """Reads and compares the attributes."""
 
-    def __init__(self, back: Back) -> None:
-        self._back = back
-        self._writer = back.writer
-        self._row = back.writer.message
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._writer = operations.writer
+        self._row = operations.writer.message
 
     def value(self, node: HeaderField) -> Value:
         """An attribute."""
@@ -34,7 +34,7 @@ class Attributes:
         match node.name:
             case "priority":
                 column = f"{q}.priority"
-                if self._writer.sqlite:  # which stores NaN as null by itself, in a column for doubles
+                if self._writer.sqlite:  # SQLite stores NaN as null in a column of doubles
                     return Value(column, DOUBLE, leaf=True, raw=column)
                 return Value(not_nan(column, "postgresql"), DOUBLE, leaf=True, raw=column)
             case "abort_count":
@@ -47,10 +47,10 @@ class Attributes:
                 return Value(text, STRING, leaf=True, null=False)
         schema = self._writer.tables.schema
         name = schema.name if schema.message_type is None else schema.message_type.name
-        return self._back.constant(name, STRING)
+        return self._operations.constant(name, STRING)
 
     def compared(self, sign: str, node: HeaderField, constant: Const) -> str | None:
-        """An attribute with a constant, where the columns can be asked for something else; None where not."""
+        """A comparison of an attribute with a constant by other columns; None where it needs the attribute's value."""
         if node.name == "enqueued_at":
             return self._at(sign, (microseconds(constant.value) - EPOCH_US) << LANE_BITS)
         if node.name == "mid" and sign in ("=", "<>"):
@@ -59,7 +59,7 @@ class Attributes:
         return None
 
     def _at(self, sign: str, first: int) -> str:
-        """`first`: the first M of a microsecond."""
+        """A comparison of the time; `first` is the first M of a microsecond."""
         after = first + (1 << LANE_BITS)
         match sign:
             case "<":
@@ -76,18 +76,18 @@ class Attributes:
 
     def _below(self, number: int) -> str:
         if number > INT64_MAX or number <= 0:
-            return self._back.never(number > 0)
+            return self._operations.never(number > 0)
         return f"({self._row}.mid < {self._writer.bind(number)})"
 
     def _from(self, number: int) -> str:
         return f"({self._row}.mid >= {self._writer.bind(number)})"
 
     def one_of(self, texts: list[str]) -> str:
-        """Whether the message ID is one of these texts; one that is no message ID is not."""
+        """Whether the message ID is one of these texts; texts that are not a message ID never match."""
         found = [tuple(map(int, match.groups())) for text in texts if (match := _MID.fullmatch(text))]
         known = [numbers for numbers in found if max(numbers) <= INT64_MAX]
         if not known:
-            return self._back.never(False)
+            return self._operations.never(False)
         bind, q = self._writer.bind, self._row
         terms = [f"({q}.mid = {bind(m)} AND {q}.s = {bind(s)} AND {q}.t = {bind(t)})" for s, t, m in known]
         if len(terms) == 1:

@@ -1,8 +1,8 @@
-"""How long texts may be that a database's functions are given.
+"""Limits on the length of texts that a database's functions get.
 
-A database ends a statement between two rows, and not within one: eight megabytes of text, joined with itself nine
-times, took PostgreSQL more than a minute that no timeout ended. So an expression that goes over its texts many times
-takes only texts that are short enough for that.
+A database can end a statement only between two rows: eight megabytes of text, joined with itself nine times, took
+PostgreSQL more than a minute that no timeout ended. So an expression with many passes over its texts takes only short
+texts.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from milepost.query import typed
 from milepost.query.kinds import BYTES, STRING
 from milepost.query.typed import Const, Typed
 
-FREE: Final = 8  # passes over texts of any length
-PATTERN_CHARS: Final = 16  # of what is looked for: each so many are another pass over the text, at the worst
-TWO_TEXTS: Final = 2_048  # passes, for looking for one text in another where both are calculated
-PRODUCT: Final = 1 << 28  # characters of a message's text times those of another that is looked for in it
+FREE: Final = 8  # so many passes are allowed over texts of any length
+PATTERN_CHARS: Final = 16  # of a text that is searched for: every so many add a pass over the text, at worst
+TWO_TEXTS: Final = 2_048  # passes, for a search of one text in another where both are calculated
+PRODUCT: Final = 1 << 28  # characters of a message's text times those of the text that is searched for in it
 
 
 def longest(*roots: Typed) -> int | None:
-    """Characters that the texts in expressions may have; None: any number."""
+    """The greatest length of texts in expressions, in characters; None means no limit."""
     passes = sum(_passes(node) for node in typed.walk(*roots))
     return None if passes <= FREE else limits.QUERY_VALUE_BYTES // passes
 
 
 def short(node: typed.Like) -> bool:
-    """Whether a pattern is a text, or the start of one: a comparison, which needs no pass."""
+    """Whether a pattern is a plain text or a prefix: then it is a comparison, which needs no pass."""
     pieces = node.pattern.pieces
     return pieces is not None and (len(pieces) == 1 or (len(pieces) == 2 and not pieces[1]))
 
@@ -39,7 +39,7 @@ def _passes(node: Typed) -> int:
         case typed.Call("contains" | "position" | "starts_with" | "ends_with", (_, Const(str() as part))):
             return 1 + len(part) // PATTERN_CHARS
         case typed.Call("contains" | "position", (typed.ReadPath(), typed.ReadPath())):
-            return 1  # their lengths are multiplied where they are known
+            return 1  # the product of their lengths is checked for each row
         case typed.Call("contains" | "position"):
             return TWO_TEXTS
         case typed.Call(_, arguments):

@@ -1,4 +1,4 @@
-"""Paths through tables: which row a variable stands for, and how another row is reached from it."""
+"""Paths through tables: the row of each variable, and the joins to other rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from milepost.query.typed import ElementStep, FieldStep, ReadPath
 
 @dataclass(slots=True)
 class From:
-    """Tables and the conditions that join them, in the order in which they are reached."""
+    """Tables and their join conditions, in order."""
 
     tables: list[str] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)
@@ -25,8 +25,8 @@ class From:
         return any(f"{table.rpartition(' ')[2]}." in text for table in self.tables)
 
     def text(self, selected: str, *conditions: str, ordered: bool = False) -> str:
-        """A SELECT over them, without parentheses."""
-        # SQLite walks tables joined by CROSS JOIN in this order; to PostgreSQL it is a join like any other.
+        """A SELECT over the tables, without parentheses."""
+        # SQLite keeps the order of tables in a CROSS JOIN; for PostgreSQL it is an ordinary join.
         tables = f" FROM {' CROSS JOIN '.join(self.tables)}" if self.tables else ""
         every = [*self.conditions, *conditions]
         where = f" WHERE {' AND '.join(every)}" if every else ""
@@ -35,17 +35,17 @@ class From:
 
 
 class Spot:
-    """What a variable stands for: the message, an element of a list, or a node."""
+    """The row of a variable: the message, an element of a list, or a node."""
 
     def __init__(
         self, writer: SqlWriter, table: SqlTable, mid: str, pos: str, alias: str | None, source: From | None
     ) -> None:
-        self.table = table  # where its values are
+        self.table = table  # the table of its values
         self.mid = mid
-        self.pos = pos  # what `owner` is in the lists below
+        self.pos = pos  # the `owner` of its elements in the lists below
         self._writer = writer
         self._alias = alias
-        self._source = source  # what a node's own table is joined to, when somebody reads a value of it
+        self._source = source  # the FROM that a node's table is added to when one of its values is read
 
     @property
     def _leading(self) -> str:
@@ -64,7 +64,7 @@ class Spot:
             if self._source is None:
                 return ROOT
             self._alias = self._writer.alias("a")
-            # Right behind the reference: SQLite tests a condition as soon as it has the row.
+            # Directly after the reference: SQLite tests a condition as soon as it has the row.
             behind = next(place for place, table in enumerate(self._source.tables) if table.endswith(self._leading))
             self._source.tables.insert(behind + 1, f"{self.table.name} {self._alias}")
             self._source.conditions += [f"{self._alias}.mid = {self.mid}", f"{self._alias}.pos = {self.pos}"]
@@ -72,7 +72,7 @@ class Spot:
 
 
 class PathReader:
-    """Reads what is at the end of paths."""
+    """Reads the values at the end of paths."""
 
     def __init__(self, writer: SqlWriter) -> None:
         self._writer = writer
@@ -91,10 +91,10 @@ class PathReader:
         return Value(made.text, made.kind, made.form, made.bound)
 
     def present(self, node: ReadPath, scope: dict[int, Spot]) -> str | None:
-        """Whether a tuple or list is there; None when it always is."""
+        """Whether a tuple or list is present; None when it always is."""
         source = From()
         spot, path = self._walk(node, scope, source)
-        # An optional thing around this one is there when this one is, so the innermost decides.
+        # If the innermost optional part is present, so are the parts around it: only it is tested.
         marks = [spot.table.presence[path[:cut]] for cut in range(len(path) + 1) if path[:cut] in spot.table.presence]
         mark = f"{spot.row}.{marks[-1].name}" if marks else None
         if not source.tables:
@@ -132,13 +132,13 @@ class PathReader:
                     spot = self._element(self._tables[(*spot.table.path, *path)], spot, index, source)
                     path = ()
                 case _:
-                    raise QueryError(f"a database cannot be asked for {''.join(map(str, node.steps))}")
+                    raise QueryError(f"a database cannot evaluate {''.join(map(str, node.steps))}")
         return spot, path
 
     def _element(self, table: SqlTable, spot: Spot, index: int, source: From) -> Spot:
         alias = self._joined(table, spot, source)
         first = str(index)
-        if table.owned:  # positions count over all owners, and those of one owner follow each other
+        if table.owned:  # positions count over all owners, and the elements of one owner are consecutive
             other = self._writer.alias("a")
             of_owner = f"{other}.mid = {spot.mid} AND {other}.owner = {spot.pos}"
             first = f"(SELECT min({other}.pos) + {index} FROM {table.name} {other} WHERE {of_owner})"

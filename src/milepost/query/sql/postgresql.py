@@ -1,8 +1,8 @@
-"""PostgreSQL's way to write operations: expressions alone, none of which raises for any row.
+"""The operations in PostgreSQL: plain expressions, none of which raises for any row.
 
-Integers and decimals that could leave their range are calculated as numerics, which are exact, and cut off behind.
-Doubles leave theirs with an error, where IEEE 754 goes to infinity or to zero: so operations on very large and very
-small ones are tried at a size near 1 first. Powers of two are exact, and so is the test.
+Integers and decimals that could overflow are calculated as numerics, which are exact, and bounded afterwards. Doubles
+raise an error where IEEE 754 has infinity or zero, so operations on very large and very small ones are tested with
+scaled operands first. Scaling by powers of two is exact, and so is the test.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from milepost.errors import QueryError
 from milepost.limits import DECIMAL_DIGITS
 from milepost.query.kinds import BOOLEAN, BYTES, DECIMAL_BOUND, DOUBLE, INTEGER, UUID, Scalar, decimal
 from milepost.query.like import Pattern
-from milepost.query.sql import addresses
-from milepost.query.sql.back import Back, exact_result
 from milepost.query.sql.functions import pattern_text
+from milepost.query.sql.operations import Operations, exact_result
 from milepost.query.sql.value import BIAS, Value, bound_of, has_units
+from milepost.query.subnet import V4, V6
 
 _TYPES: Final = {
     "boolean": "boolean", "double": "double precision", "string": "text", "bytes": "bytea", "uuid": "bytea",
     "date": "integer", "timestamp": "bigint", "ident": "bigint", "integer": "bigint", "decimal": "numeric",
-    "null": "text",  # of count(select null …), which nothing depends on
+    "null": "text",  # of count(select null …): any type will do
 }  # fmt: skip
+# PostgreSQL's own type accepts more texts, and raises for the rest.
+_ADDRESS: Final = rf"\A(?:{V4}|{V6})\Z"
 _INFINITY: Final = "CAST('Infinity' AS double precision)"
 _NAN: Final = "CAST('NaN' AS double precision)"
 _POSITION_MOST: Final = (1 << 31) - 1  # of a string's characters
-_WHOLE_MOST: Final = 2.0**65  # no integer of the language is as large
-_SMALL: Final = 2.0**900  # doubles below can be added by the million
+_WHOLE_MOST: Final = 2.0**65  # larger than every integer of the language
+_SMALL: Final = 2.0**900  # millions of doubles below can be added without overflow
 _PLAIN_TEXT: Final = {
     "lower": 'lower({} COLLATE "C")', "upper": 'upper({} COLLATE "C")', "trim": "btrim({}, ' ')",
     "ltrim": "ltrim({}, ' ')", "rtrim": "rtrim({}, ' ')", "||": "({} || {})", "position": "strpos({}, {})",
@@ -36,7 +38,7 @@ _PLAIN_TEXT: Final = {
 }  # fmt: skip
 
 
-class Postgresql(Back):
+class Postgresql(Operations):
     """The SQL of PostgreSQL."""
 
     ordered_sums = True
@@ -72,7 +74,7 @@ class Postgresql(Back):
         return self._bounded(text, result, bound)
 
     def _bounded(self, text: str, kind: Scalar, bound: int) -> Value:
-        """A numeric, null when its kind does not hold it. LEAST and GREATEST pass over nulls, and take the end."""
+        """A numeric, null when it does not fit its kind. LEAST and GREATEST ignore nulls, and return the bound."""
         most = bound_of(kind)
         if bound > most or (kind == INTEGER and bound >= BIAS):
             low, high = (-BIAS - 1, BIAS) if kind == INTEGER else (-(10 ** (DECIMAL_DIGITS - kind.scale)),) * 2
@@ -82,7 +84,7 @@ class Postgresql(Back):
 
     def _of_doubles(self, sign: str, left: Value, right: Value) -> Value:
         if sign == "%":
-            raise QueryError("% of doubles cannot be asked of PostgreSQL: calculate it with integers or decimals")
+            raise QueryError("PostgreSQL has no % of doubles: calculate it with integers or decimals")
         if left.tame and right.tame:
             a, b = left.text, right.text
             return Value(f"({a} / nullif({b}, 0))" if sign == "/" else f"({a} {sign} {b})", DOUBLE)
@@ -119,7 +121,7 @@ class Postgresql(Back):
         return f"({left.text} {sign} {right.text})"
 
     def _exactly(self, sign: str, whole: Value, d: str) -> str:
-        """An integer and a double: the double goes to the side that cannot change the answer."""
+        """A comparison of an integer with a double, which is rounded in the direction that cannot change the result."""
         number = self.number(whole)
         null = f"WHEN {whole.text} IS NULL OR {d} IS NULL THEN NULL"
         if sign in ("=", "<>"):
@@ -170,7 +172,7 @@ class Postgresql(Back):
             return f"substr({', '.join((text.text, *(f'CAST({place} AS integer)' for place in places)))})"
 
         def cut(s: Value, begin: Value, size: Value | None = None) -> str:
-            # The last position is far behind every string's end where there is no length.
+            # Without a length, the last position is far after the end of every string.
             first = f"greatest({self.number(begin)}, 1)"
             end = f"({self.number(begin)} + {self.number(size)})" if size else str(_POSITION_MOST)
             null = " OR ".join(f"{value.text} IS NULL" for value in (s, begin, size) if value is not None)
@@ -184,18 +186,12 @@ class Postgresql(Back):
         return self.writer.once((text, start, *length), cut)
 
     def _in_subnet(self, text: str, network: str) -> str:
-        is_address = f"{text} ~ {self.writer.bind(addresses.PATTERN)}"
+        is_address = f"{text} ~ {self.writer.bind(_ADDRESS)}"
         inside = f"CAST({text} AS inet) <<= CAST({self.writer.bind(network)} AS inet)"
         return f"(CASE WHEN {is_address} THEN {inside} END)"
 
-    def like(self, value: Value, pattern: Pattern) -> str:
-        pieces = pattern.pieces
-        if pieces is not None and value.leaf:
-            if not pattern.runs:
-                return f"({value.text} = {self.writer.bind(''.join(pieces))})"
-            if len(pieces) == 2 and not pieces[1]:
-                return self.starts_with(value, pieces[0])
-        # Its matcher gives up for good when a text ends behind a run, and so takes no more than length times length.
+    def matches(self, value: Value, pattern: Pattern) -> str:
+        # PostgreSQL's matcher stops when the text ends after a `%`, so it takes at most length times length steps.
         return f"({value.text} LIKE {self.writer.bind(pattern_text(pattern))})"
 
     # Functions of numbers and times
@@ -225,7 +221,7 @@ class Postgresql(Back):
         x = value.text
         if value.kind == BOOLEAN:
             return f"{'bool_and' if name == 'min' else 'bool_or'}({x})"
-        if value.kind in (BYTES, UUID):  # there is no min of these
+        if value.kind in (BYTES, UUID):  # PostgreSQL has no min of these
             direction = "ASC" if name == "min" else "DESC"
             return f"(array_agg({x} ORDER BY {x} {direction}) FILTER (WHERE {x} IS NOT NULL))[1]"
         return f"{name}({x})"
@@ -255,7 +251,7 @@ def _calculated(sign: str, a: str, b: str) -> str:
 
 
 def _whole(d: str) -> str:
-    """A double without places as a numeric: PostgreSQL's own cast would keep 15 digits."""
+    """A whole double as a numeric: PostgreSQL's own cast would keep 15 digits."""
     upper = f"floor({d} / 4294967296)"
     return f"(CAST(CAST({upper} AS bigint) AS numeric) * 4294967296 + CAST({d} - {upper} * 4294967296 AS bigint))"
 
@@ -298,13 +294,14 @@ def _divided(a: str, b: str) -> str:
 
 
 def _rounded(x: str) -> str:
-    """Halves away from zero, where PostgreSQL's own `round` of a double goes to the even side."""
+    """Rounded, halves away from zero: PostgreSQL's own `round` of a double rounds halves to even."""
     return f"(CASE WHEN abs({x} - trunc({x})) >= 0.5 THEN trunc({x}) + sign({x}) ELSE trunc({x}) END)"
 
 
 def _sum_of_doubles(x: str) -> str:
-    """In the order of the elements. With a very large one among them all are added at a smaller size, and what is
-    too large then is infinite: a sum that was so only on its way is not.
+    """The sum in the order of the elements. If one of them is very large, all are scaled down first.
+
+    Then only a final sum that is too large is infinite, not one with a large intermediate sum.
     """
     scaled = f"sum(CASE WHEN abs({x}) >= {_SMALL**-1!r} THEN {x} * {2.0**-64!r} WHEN {x} IS NOT NULL THEN 0 END)"
     large = f"CASE WHEN abs({scaled}) >= {2.0**960!r} THEN sign({scaled}) * {_INFINITY} ELSE {scaled} * {2.0**64!r} END"

@@ -1,7 +1,7 @@
-"""SQLite's way to write operations: plain SQL while 64 bits hold everything, and `functions` for the rest.
+"""The operations in SQLite: plain SQL where 64 bits suffice, and `functions` for the rest.
 
-A sum, difference or product that leaves 64 bits turns into a double without a word, so only what cannot leave them is
-left to SQL. Doubles need no care: what is NaN is null already, and so is a division by zero.
+A sum, difference or product that exceeds 64 bits silently becomes a double, so plain SQL is used only where that cannot
+happen. Doubles are safe: NaN is null in SQLite, and so is a division by zero.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from milepost.limits import DECIMAL_DIGITS
 from milepost.query.kinds import BOOLEAN, DOUBLE, INTEGER, Scalar, decimal
 from milepost.query.like import Pattern
 from milepost.query.sql import functions
-from milepost.query.sql.back import Back, exact_result
+from milepost.query.sql.operations import Operations, exact_result
 from milepost.query.sql.value import BIAS, Form, Value, bound_of, form_of, has_units
 
-_EXACT_DOUBLE: Final = 1 << 53  # whole numbers up to here are doubles exactly
-_EXACT_PLACES: Final = 22  # powers of ten up to here are doubles exactly
+_EXACT_DOUBLE: Final = 1 << 53  # integers up to here are exact doubles
+_EXACT_PLACES: Final = 22  # powers of ten up to here are exact doubles
 _ELEMENTS: Final = 1 << 24  # more than a message has: a sum of so many must fit
-_SUBSTRING_END: Final = 1 << 30  # positions that SQLite's `substr` is asked for
+_SUBSTRING_END: Final = 1 << 30  # positions up to here are passed to SQLite's `substr`
 _PARTS: Final = {"year": "%Y", "month": "%m", "day": "%d"}
 _PLAIN_TEXT: Final = {"lower": "lower({})", "upper": "upper({})", "trim": "trim({}, ' ')", "ltrim": "ltrim({}, ' ')",
                       "rtrim": "rtrim({}, ' ')", "length": "length({})", "||": "({} || {})",
                       "position": "instr({}, {})", "contains": "(instr({}, {}) > 0)"}  # fmt: skip
 
 
-class Sqlite(Back):
+class Sqlite(Operations):
     """The SQL of SQLite."""
 
-    ordered_sums = False  # the tables of a fold are walked in the order in which they are written
+    ordered_sums = False  # SQLite visits the tables of a fold in the order in which they are written
 
     def typed(self, text: str, kind: Scalar, form: str) -> str:
         return text
 
     def ask(self, name: str, arguments: tuple[Value, ...], kind: Scalar, form: Form | None = None) -> Value:
-        """A call of the reference."""
+        """A call of the reference through `functions`."""
         result = Value("", kind, form or form_of(kind, "sqlite"), bound_of(kind) if has_units(kind) else 0)
         what = self.writer.bind(functions.specification(name, arguments, result))
         text = f"{functions.CALL}({', '.join((what, *(value.text for value in arguments)))})"
@@ -117,15 +117,10 @@ class Sqlite(Back):
         kind = BOOLEAN if name in ("starts_with", "ends_with", "in_subnet") else arguments[0].kind
         return self.ask(name, arguments, kind).text
 
-    def like(self, value: Value, pattern: Pattern) -> str:
+    def matches(self, value: Value, pattern: Pattern) -> str:
         pieces = pattern.pieces
-        if pieces is not None and value.leaf:
-            if not pattern.runs:
-                return f"({value.text} = {self.writer.bind(''.join(pieces))})"
-            if len(pieces) == 2 and not pieces[1]:
-                return self.starts_with(value, pieces[0])
-            if len(pieces) == 3 and not pieces[0] and not pieces[2]:
-                return f"(instr({value.text}, {self.writer.bind(pieces[1])}) > 0)"
+        if pieces is not None and value.leaf and len(pieces) == 3 and not pieces[0] and not pieces[2]:
+            return f"(instr({value.text}, {self.writer.bind(pieces[1])}) > 0)"
         text = self.constant(functions.pattern_text(pattern), value.kind)
         return self.ask("like", (value, text), BOOLEAN).text
 
@@ -181,14 +176,14 @@ def _up(value: Value, places: int) -> str:
 
 
 def _ordinary(places: tuple[Any, ...]) -> bool:
-    """Whether a start, and a length, are such that SQLite means the same by them."""
+    """Whether SQLite's `substr` means the same for this start, and length."""
     if None in places or not 1 <= places[0] <= _SUBSTRING_END:
         return False
     return len(places) == 1 or 0 <= places[1] <= _SUBSTRING_END
 
 
 def _sum_of_halves(x: str, source: str, alias: str) -> str:
-    """A sum of 64-bit numbers, null when it does not fit: upper and lower halves apart, which cannot overflow."""
+    """A sum of 64-bit numbers, null when it does not fit. Upper and lower halves are summed apart, without overflow."""
     carried = f"({alias}.h + ({alias}.o >> 32))"
     whole = f"(({carried} << 32) | ({alias}.o & 4294967295))"
     halves = f"SELECT sum({x} >> 32) AS h, sum({x} & 4294967295) AS o FROM {source}"

@@ -1,8 +1,8 @@
-"""Where messages of a type are in a database: a table for each level of their schema, each row carrying its message.
+"""The tables of a type's messages in a database: one for each level of the schema. Each row has its message's number.
 
 The transformation that makes a batch's columns makes tables as well: atoms of nested tuples are columns, and every list
 is a table of its own. A message type compiles to one list of tuples for each node type and one list of positions for
-each reference, and so becomes one table for each node type and one for each reference::
+each reference, so it becomes one table for each node type and one for each reference::
 
     quote: [symbol: string, legs: *([price: double, tags: *(string)*])*]      mt7_0        mid, symbol
                                                                               mt7_1_legs   mid, pos, owner, price
@@ -14,10 +14,10 @@ each reference, and so becomes one table for each node type and one for each ref
 
 `mid` is the number M of the message ID S/T/M, unique in the store. `pos` counts the elements of one list of a message,
 over all owners, from 0 on; `owner` is the `pos` of the element that the list belongs to, 0 at the top. Elements of an
-owner follow each other, so `pos` also has their order. `target` is the `pos` of a node. The root node has `pos` 0.
+owner are consecutive, so `pos` also has their order. `target` is the `pos` of a node. The root node has `pos` 0.
 
-Names are made of numbers and of letters that cannot be anything else, so that no name from outside is ever put into
-SQL as it is; what a name was made from is only there for people who look into the database.
+Names contain only numbers and safe letters, so that no name from outside gets into SQL unchanged. The part of a field's
+name in them is only for people who look into the database.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from milepost.errors import SchemaError
 from milepost.schema.messagetype import Reference
 from milepost.schema.types import Atom, List, Optional, Ref, Schema, Tuple, Type
 
-NAME_CHARS: Final = 24  # of a name that people see: with its prefix well below the 63 that PostgreSQL takes
-COLUMNS_MOST: Final = 1_500  # of one table: PostgreSQL takes 1,600, SQLite 2,000
-TABLES_MOST: Final = 250  # of one type: each takes some five milliseconds to make, while nobody else writes
+NAME_CHARS: Final = 24  # of a field's name in a name: with its prefix well below PostgreSQL's limit of 63
+COLUMNS_MOST: Final = 1_500  # of one table: PostgreSQL's limit is 1,600, SQLite's 2,000
+TABLES_MOST: Final = 250  # of one type: each takes some five milliseconds to make, and blocks other writes
 NARROW_DIGITS: Final = 18  # of a decimal that fits a signed 64-bit number of its units
 
-# What a value is in each database. Dates are days and timestamps microseconds since 1970, UUIDs their 16 bytes; an
-# unsigned 64-bit number is stored less 2**63, which keeps its order. SQLite: a decimal of up to 18 digits is the number
-# of its units, a longer one that number plus 10**38 in 39 digits of text, which keeps its order too; doubles have no
-# declared type, because -0.0 would lose its sign, and NaN, for which SQLite has no number, is the text 'NaN'.
+# The types of values in each database. Dates are days and timestamps microseconds since 1970, UUIDs their 16 bytes; an
+# unsigned 64-bit number is stored minus 2**63, which keeps its order. SQLite: a decimal of up to 18 digits is the
+# number of its units, a longer one that number plus 10**38 in 39 digits of text, which keeps its order too; doubles
+# have no declared type, because -0.0 would lose its sign, and NaN, for which SQLite has no number, is the text 'NaN'.
 # PostgreSQL: decimals are numerics, with their places.
 SQLITE: Final = {
     "bool": "INTEGER", "float": "", "double": "", "string": "TEXT", "bytes": "BLOB", "uuid": "BLOB",
@@ -53,12 +53,12 @@ POSTGRESQL: Final = {
 
 @dataclass(frozen=True)
 class SqlColumn:
-    """A column: the value at a path of names from the table's element on, or whether something there is present."""
+    """A column: the value at a path from the table's element, or whether the tuple or list there is present."""
 
     name: str  # in SQL
     path: tuple[str, ...]  # () for the element itself
-    type: Atom | None  # None: whether the optional tuple or list at the path is there; a boolean, never null
-    optional: bool = False  # it, or a tuple around it, may be absent: then it is null
+    type: Atom | None  # None: whether the optional tuple or list at the path is present; a boolean, never null
+    optional: bool = False  # the value, or a tuple around it, may be absent: then it is null
 
     def declared(self, dialect: str) -> str:
         """The column in CREATE TABLE."""
@@ -72,13 +72,13 @@ class SqlTable:
     name: str  # in SQL
     path: tuple[str, ...]  # names from the message down to the list, () for the messages themselves
     columns: tuple[SqlColumn, ...]
-    parent: SqlTable | None = None  # whose `pos` is the `owner` here; None: `mid` is all there is
-    target: str | None = None  # of a reference: the node type that its only column has positions of
-    optional: bool = False  # the list itself may be absent: the parent has a column that says whether it is there
+    parent: SqlTable | None = None  # its `pos` is the `owner` here; None for a table with one row for each message
+    target: str | None = None  # of a reference: the node type whose positions are in its only column
+    optional: bool = False  # the list itself may be absent: the parent has a column for its presence
 
     @property
     def top(self) -> bool:
-        """One row for each message, by `mid` alone."""
+        """Whether there is one row for each message, by `mid` alone."""
         return not self.path
 
     @property
@@ -88,7 +88,7 @@ class SqlTable:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns before those of the content."""
+        """The key columns, which come before the content."""
         return ("mid",) if self.top else ("mid", "pos", "owner") if self.owned else ("mid", "pos")
 
     @cached_property
@@ -98,11 +98,11 @@ class SqlTable:
 
     @cached_property
     def presence(self) -> dict[tuple[str, ...], SqlColumn]:
-        """Columns that say whether something is there, by path."""
+        """Columns for the presence of a tuple or list, by path."""
         return {column.path: column for column in self.columns if column.type is None}
 
     def create(self, dialect: str) -> str:
-        """The statement that makes the table."""
+        """The CREATE TABLE statement."""
         wide = "INTEGER" if dialect == "sqlite" else "BIGINT"
         keys = [f"{key} {wide if key == 'mid' else 'INTEGER'} NOT NULL" for key in self.keys]
         parts = [*keys, *(column.declared(dialect) for column in self.columns)]
@@ -112,7 +112,7 @@ class SqlTable:
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of a schema, in the order of the schema; a parent stands before its children."""
+    """The tables of a schema, in the order of the schema; a parent comes before its children."""
 
     schema: Schema
     number: int  # of the type in the store: the prefix of all names
@@ -135,13 +135,13 @@ class Tables:
 
     @cached_property
     def root(self) -> SqlTable:
-        """The table with one row for each message: of the messages themselves, or that of the root node (`pos` 0)."""
+        """The table with the root of each message: the messages themselves, or the root node (`pos` 0)."""
         message_type = self.schema.message_type
         return self.by_path[() if message_type is None else (message_type.root,)]
 
     @cached_property
     def indexes(self) -> tuple[tuple[SqlTable, SqlColumn], ...]:
-        """What the type wants an index on."""
+        """The columns that have an index, by the type's definition."""
         return tuple(self._indexed(path) for path in self.schema.indexes)
 
     def _indexed(self, path: str) -> tuple[SqlTable, SqlColumn]:
@@ -154,7 +154,7 @@ class Tables:
         raise SchemaError(f"{self.schema.name}: an index on {path}, which is no attribute with a value")
 
     def create(self, dialect: str) -> list[str]:
-        """The statements that make the tables and the indexes."""
+        """The statements that create the tables and the indexes."""
         return [
             *(table.create(dialect) for table in self.all),
             *(
@@ -164,7 +164,7 @@ class Tables:
         ]
 
     def drop(self) -> list[str]:
-        """The statements that remove them."""
+        """The statements that drop the tables."""
         return [f"DROP TABLE {table.name}" for table in self.all]
 
 
@@ -258,7 +258,7 @@ class _Maker:
 
 
 def sql_type(kind: Atom | None, dialect: str) -> str:
-    """The declared type of a column; of None, whether something is present."""
+    """The declared type of a column; None is the kind of a presence column."""
     name = "bool" if kind is None else kind.kind
     if dialect == "sqlite":
         if kind is not None and name == "decimal":

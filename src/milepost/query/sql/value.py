@@ -1,11 +1,11 @@
-"""Pieces of SQL with what is known about their values: the kind, how the database holds it, how large it can be.
+"""SQL expressions with the properties of their values: the kind, the form in the database, the bound.
 
-An exact number has one of four *forms*. Those of one form and one scale can be compared and sorted as they are:
+An exact number has one of four *forms*. Numbers of the same form and scale can be compared and sorted directly:
 
 ::
 
     int      a whole number of units that fits 64 bits, in one of the database's integer types
-    biased   a uint64 less 2**63, as `tables` stores it
+    biased   a uint64 minus 2**63, as `tables` stores it
     wide     SQLite: units plus 10**38, as 39 digits of text
     num      PostgreSQL: a numeric, with its places
 
@@ -29,11 +29,11 @@ from milepost.schema.types import INTEGER_RANGES, Atom
 Form: TypeAlias = Literal["int", "biased", "wide", "num", "plain"]
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
-BIAS: Final = 1 << 63  # taken from a uint64 to store it
+BIAS: Final = 1 << 63  # subtracted from a uint64 to store it
 WIDE_ZERO: Final = 10**38  # added to the units of a wide decimal
 WIDE_DIGITS: Final = 39
 _EXACT: Final = Context(prec=100)  # digits
-TAME: Final = 2.0**200  # doubles of this size, and from 1/TAME on, are multiplied and divided without leaving the range
+TAME: Final = 2.0**200  # doubles from 1/TAME up to this size can be multiplied and divided without overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class Value:
     text: str
     kind: Scalar
     form: Form = "plain"
-    bound: int = 0  # of an exact number: its units are never larger, either way
-    leaf: bool = False  # a column or a value: may be written twice
+    bound: int = 0  # of an exact number: the greatest absolute value of its units
+    leaf: bool = False  # a column or a bound value: may be written twice
     null: bool = True  # may be null
-    tame: bool = False  # of a double: 0, or of a size near 1 (see `TAME`)
-    raw: str | None = None  # of a double's column: the column alone, where NaN is still NaN
+    tame: bool = False  # of a double: 0, or of moderate size (see `TAME`)
+    raw: str | None = None  # of a column of doubles: the bare column, in which NaN is not null
 
     def as_leaf(self, text: str) -> Value:
-        """The same value under another name."""
+        """The same value under another name, as a leaf."""
         return replace(self, text=text, leaf=True, raw=None)
 
 
@@ -74,12 +74,12 @@ def column(text: str, atom: Atom, null: bool, dialect: Dialect) -> Value:
 
 
 def not_nan(text: str, dialect: Dialect) -> str:
-    """A double's column; NaN is null."""
+    """A column of doubles, with null for NaN."""
     return f"nullif({text}, 'NaN')" if dialect == "sqlite" else f"nullif({text}, CAST('NaN' AS double precision))"
 
 
 def form_of(kind: Scalar, dialect: Dialect) -> Form:
-    """The form of a calculated value whose digits its kind bounds."""
+    """The form of a calculated value of a kind."""
     if not has_units(kind):
         return "plain"
     if kind.name != "decimal":
@@ -88,12 +88,12 @@ def form_of(kind: Scalar, dialect: Dialect) -> Form:
 
 
 def bound_of(kind: Scalar) -> int:
-    """How large the units of a calculated number can be."""
+    """The bound of a calculated number's units."""
     return BIAS if kind.name != "decimal" else min(10**kind.precision, DECIMAL_BOUND) - 1
 
 
 def encoded(value: Any, kind: Scalar, form: Form) -> Any:
-    """A value of the language as a driver takes it; None when the form has no place for it."""
+    """A value as a parameter for the driver; None when the form cannot hold it."""
     if value is None:
         return None
     match form:
@@ -116,7 +116,7 @@ def encoded(value: Any, kind: Scalar, form: Form) -> Any:
 
 
 def decoded(value: Any, kind: Scalar, form: Form) -> Any:
-    """A value that a driver gave, as one of the language: exact numbers as whole units."""
+    """A value from the driver as a value of the language: exact numbers as whole units."""
     if value is None:
         return None
     match form:

@@ -1,4 +1,4 @@
-"""What a piece of SQL is written with: the values to bind, and names that nothing else has."""
+"""The state of writing one SQL expression: the bound values, and unique names."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from milepost.query.sql.tables import Tables
 from milepost.query.sql.value import Dialect, Value
 
 ROOT: Final = "r"  # the alias of the root table, which the caller joins
-_SHALLOW: Final = 12  # parentheses in each other that every build of SQLite takes
+_SHALLOW: Final = 12  # nested parentheses that every build of SQLite accepts
 _TOO_DEEP: Final = ("parser stack overflow", "maximum depth")
-_BALANCED: Final = 8  # terms that may stand in a row: SQLite takes 1,000 levels, and a chain has one for each term
+_BALANCED: Final = 8  # terms in a chain: SQLite accepts 1,000 levels, and a chain has one for each term
 
 
 class SqlWriter:
-    """One expression on its way into SQL. Names inside are `a` or `l` and a number."""
+    """Writes one SQL expression. Names inside are `a` or `l` and a number."""
 
     def __init__(self, tables: Tables, dialect: Dialect, message: str, prefix: str) -> None:
         self.tables: Final = tables
@@ -35,20 +35,20 @@ class SqlWriter:
         return self.dialect == "sqlite"
 
     def bind(self, value: Any) -> str:
-        """The name of a value that goes beside the text."""
+        """Bind a value, and return its name in the text."""
         if isinstance(value, str) and "\0" in value:
-            raise QueryError("the query has a text with the character U+0000, which no string in a queue can hold")
+            raise QueryError("the query has a text with the character U+0000, which strings in a queue cannot hold")
         name = f"{self._prefix}{len(self.values)}"
         self.values[name] = value
         return f":{name}"
 
     def alias(self, letter: str) -> str:
-        """A name for a table."""
+        """A unique alias for a table."""
         self._aliases += 1
         return f"{letter}{self._aliases}"
 
     def once(self, values: Sequence[Value], make: Callable[..., str]) -> str:
-        """An expression in which values are written several times, but calculated once."""
+        """An expression that may use values several times, but calculates them once."""
         costly = [value for value in values if not value.leaf]
         if not costly:
             return make(*values)
@@ -56,12 +56,12 @@ class SqlWriter:
         names = {id(value): value.as_leaf(f"{alias}.x{place}") for place, value in enumerate(costly)}
         made = make(*(names.get(id(value), value) for value in values))
         inner = ", ".join(f"{value.text} AS x{place}" for place, value in enumerate(costly))
-        # What follows keeps each planner from putting the expressions back into their places.
+        # LIMIT and OFFSET keep each planner from inlining the expressions again.
         fenced = f"SELECT {inner} LIMIT 1" if self.sqlite else f"SELECT {inner} OFFSET 0"
         return f"(SELECT {made} FROM ({fenced}) {alias}{' WHERE 1' if self.sqlite else ''})"
 
     def require_readable(self, text: str) -> None:
-        """Refuse what is nested more deeply than SQLite's parser goes, which depends on how the library was built."""
+        """Refuse SQL that is nested too deeply for SQLite's parser, whose limit depends on the build."""
         if not self.sqlite or _depth(text) < _SHALLOW:
             return
         with closing(sqlite3.connect(":memory:")) as parser:
@@ -79,7 +79,7 @@ def _depth(text: str) -> int:
 
 
 def chained(terms: Sequence[str], word: str) -> str:
-    """Terms joined by AND or OR, in a tree that is not deep."""
+    """Terms joined by AND or OR, in a shallow tree."""
     if len(terms) == 1:
         return terms[0]
     if len(terms) > _BALANCED:

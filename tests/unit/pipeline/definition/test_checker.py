@@ -140,7 +140,7 @@ def test_monitors_that_are_not_there() -> None:
     [said] = problems(made(Keep("ms > monitor.slow.p99"), monitor=[SLOW]))
     assert said.startswith("[[tier1]] 1, keep: monitor.slow has no 'p99'; did you mean")
     [said] = problems(made(monitor=[MonitorRule("m", of="kind", where="user")]))[1:]
-    assert said.startswith("[[monitor]] 1 'm', where: a predicate takes what is true or false")
+    assert said.startswith("[[monitor]] 1 'm', where: a predicate takes true or false")
     [said] = problems(made(monitor=[MonitorRule("m", of="kind")]))
     assert said == "[[monitor]] 1 'm', of: statistics need a number, and kind is a string"
 
@@ -193,7 +193,7 @@ def test_problems_are_collected_and_their_consequences_are_not() -> None:
         (Derive({"Host": "1"}), "derive: the fields 'host' and 'Host' differ only in case"),
         (Derive({"x": "null"}), "derive, x: null alone has no type"),
         (Derive({"x": "tags"}), "derive, x: tags is a list"),
-        (Keep("ms"), "keep: a predicate takes what is true or false"),
+        (Keep("ms"), "keep: a predicate takes true or false"),
         (Keep("self.ms > 1"), "keep: "),
         (Sample(0.5, by="nobody"), "by: there is no field 'nobody'"),
     ],
@@ -278,10 +278,10 @@ def test_an_absence_sees_the_first_event() -> None:
         (WindowRule("w", "t", "1s", {"x": "quantile(ms, 2)"}), "compute, x: the quantile is a number from 0 to 1"),
         (WindowRule("w", "t", "1s", {"host": "max(ms)"}, by=["host"]), "compute, host: a window already has 'host'"),
         (WindowRule("w", "t", "1s", {"count": "max(ms)"}), "compute, count: a window already has 'count'"),
-        (WindowRule("w", "t", "1s", having="count"), "having: a predicate takes what is true or false"),
+        (WindowRule("w", "t", "1s", having="count"), "having: a predicate takes true or false"),
         (WindowRule("w", "t", "1s", emit={"a b": "count"}), "emit: 'a b' is not a valid field name"),
-        (SequenceRule("w", "t", "ms", "ms > 1", "1s"), "first: a predicate takes what is true or false"),
-        (ThresholdRule("w", "t", "box.x > 1"), "where: what the dynamic value box contains"),
+        (SequenceRule("w", "t", "ms", "ms > 1", "1s"), "first: a predicate takes true or false"),
+        (ThresholdRule("w", "t", "box.x > 1"), "where: the type of the dynamic value box"),
     ],
 )
 def test_rules_that_cannot_be(rule: Any, said: str) -> None:

@@ -54,7 +54,7 @@ def test_columns_that_differ_only_in_the_case_of_letters() -> None:
 
 
 def test_a_text_needs_a_schema_and_a_query_its_own() -> None:
-    with pytest.raises(QueryError, match="give its schema"):
+    with pytest.raises(QueryError, match="needs a schema"):
         check("value > 1")
     with pytest.raises(QueryError, match="compiled for tree"):
         check(query.compile("value > 1", TREE), NODES)

@@ -1,4 +1,4 @@
-"""What the two databases say differently: the operations that each of them writes in its own way."""
+"""The operations that SQLite and PostgreSQL write differently."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from milepost.query.like import Pattern
 from milepost.query.sql.value import TAME, Value, encoded, form_of, has_units
 from milepost.query.sql.writer import SqlWriter
 
-FIRST_DAY: Final = 719_162  # days from 0001-01-01, the first there is, to 1970-01-01: with them no day is negative
+FIRST_DAY: Final = 719_162  # days from 0001-01-01, the first date, to 1970-01-01: added, they make every day positive
 FIRST_MICROSECOND: Final = FIRST_DAY * DAY_MICROSECONDS
 _LAST_CODE: Final = 0x10FFFF
-_SURROGATES: Final = (0xD800, 0xDFFF)  # no characters: skipped where code points are counted up
+_SURROGATES: Final = (0xD800, 0xDFFF)  # not characters: skipped when a code point is incremented
 
 _OF_TIME: Final = {"hour": (3_600_000_000, 24), "minute": (60_000_000, 60), "second": (1_000_000, 60)}
 
 
-class Back(ABC):
-    """A database's way to write operations. A value that is no leaf is written once, or goes into `SqlWriter.once`."""
+class Operations(ABC):
+    """The operations of one database. A value that is no leaf is written once, or goes into `SqlWriter.once`."""
 
     def __init__(self, writer: SqlWriter) -> None:
         self.writer: Final = writer
@@ -29,7 +29,7 @@ class Back(ABC):
     # Constants
 
     def constant(self, value: Any, kind: Scalar) -> Value:
-        """A value that is known, in the form that is natural for it."""
+        """A constant, in its natural form."""
         form = form_of(kind, self.writer.dialect)
         bound = abs(value) if has_units(kind) and value is not None else 0
         if value is None:
@@ -40,10 +40,10 @@ class Back(ABC):
 
     @abstractmethod
     def typed(self, text: str, kind: Scalar, form: str) -> str:
-        """A bound value, or NULL, with its type where the database could not tell."""
+        """A bound value, or NULL, with its type where the database cannot infer it."""
 
     def never(self, truth: bool) -> str:
-        """A constant truth."""
+        """A constant boolean."""
         return "TRUE" if truth else "FALSE"
 
     # Numbers
@@ -66,7 +66,7 @@ class Back(ABC):
 
     @abstractmethod
     def compared(self, sign: str, left: Value, right: Value) -> str:
-        """Two values of kinds that go together."""
+        """A comparison of two values of comparable kinds."""
 
     @abstractmethod
     def alike(self, values: Sequence[Value]) -> list[Value]:
@@ -76,22 +76,32 @@ class Back(ABC):
 
     @abstractmethod
     def bounded(self, text: str, lengths: Sequence[str], most: int) -> str:
-        """A text. Where the product of the `lengths` of texts is over `most`, the statement raises instead.
+        """A text. If the product of the `lengths` of texts is over `most`, the statement raises instead.
 
-        It raises an integer overflow on SQLite and a division by zero on PostgreSQL: by functions of the text, or they
-        would be calculated once, before the first row.
+        It raises an integer overflow on SQLite and a division by zero on PostgreSQL. Both depend on the text: otherwise
+        they would be calculated once, before the first row.
         """
 
     @abstractmethod
     def text_function(self, name: str, arguments: tuple[Value, ...], constants: tuple[Any, ...]) -> str:
-        """A function of strings; `constants` has the arguments' values as far as they are known."""
+        """A function of strings; `constants` has the values of constant arguments."""
+
+    def like(self, value: Value, pattern: Pattern) -> str:
+        """Whether a string matches a pattern; a plain text or a prefix is a comparison, which can use an index."""
+        pieces = pattern.pieces
+        if pieces is not None and value.leaf:
+            if not pattern.runs:
+                return f"({value.text} = {self.writer.bind(''.join(pieces))})"
+            if len(pieces) == 2 and not pieces[1]:
+                return self.starts_with(value, pieces[0])
+        return self.matches(value, pattern)
 
     @abstractmethod
-    def like(self, value: Value, pattern: Pattern) -> str:
-        """Whether a string matches a pattern."""
+    def matches(self, value: Value, pattern: Pattern) -> str:
+        """`like` for all other patterns."""
 
     def starts_with(self, value: Value, prefix: str) -> str:
-        """Whether a string begins with a text, as a range that an index can look up."""
+        """Whether a string begins with a text, as a range, so that an index can be used."""
         if not prefix:
             return self.known(value, True)
         after = _successor(prefix)
@@ -99,7 +109,7 @@ class Back(ABC):
         return f"({low} AND {value.text} < {self.writer.bind(after)})" if after else f"({low})"
 
     def known(self, value: Value, truth: bool) -> str:
-        """A truth that is null where the value is."""
+        """A constant boolean that is null where the value is."""
         if not value.null:
             return self.never(truth)
         return f"(CASE WHEN {value.text} IS NOT NULL THEN {self.never(truth)} END)"
@@ -137,13 +147,13 @@ class Back(ABC):
 
     @abstractmethod
     def modulo(self, text: str, by: int) -> str:
-        """The rest of a whole number that is not negative."""
+        """The remainder of a whole number that is not negative."""
 
-    # Aggregates; each takes the text behind FROM and the value there
+    # Aggregates; each takes the text after FROM and the value there
 
     @abstractmethod
     def extreme(self, name: str, value: Value) -> str:
-        """The smallest or the largest."""
+        """The smallest or the largest value."""
 
     @abstractmethod
     def summed(self, value: Value, result: Scalar, source: str) -> Value:
@@ -151,16 +161,16 @@ class Back(ABC):
 
     @abstractmethod
     def average(self, value: Value, source: str) -> Value:
-        """Their average."""
+        """The average of `value` over the rows of `source`."""
 
     @property
     @abstractmethod
     def ordered_sums(self) -> bool:
-        """Whether a sum of doubles needs to be told the order of the elements."""
+        """Whether a sum of doubles needs an ORDER BY for the order of the elements."""
 
 
 def exact_result(sign: str, left: Value, right: Value, result: Scalar) -> tuple[int, int, int]:
-    """By what powers of ten both sides go to one scale, and how large the units of the result can be."""
+    """The powers of ten that bring both sides to one scale, and the bound of the result's units."""
     if sign == "*":
         return 0, 0, left.bound * right.bound
     up_left, up_right = result.scale - left.kind.scale, result.scale - right.kind.scale
@@ -169,7 +179,7 @@ def exact_result(sign: str, left: Value, right: Value, result: Scalar) -> tuple[
 
 
 def _successor(text: str) -> str | None:
-    """The smallest text behind all that begin with this one; None when there is none."""
+    """The smallest text after all texts that begin with this one; None when there is none."""
     while text:
         code = ord(text[-1]) + 1
         if code <= _LAST_CODE:
