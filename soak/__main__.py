@@ -11,8 +11,8 @@ from pathlib import Path
 from soak.database import Database
 from soak.faults import FAULTS, run_fault
 from soak.pipeline import soak_pipeline
-from soak.play import Play
-from soak.queues.play import soak_queues
+from soak.queues.scenario import soak_queues
+from soak.scenario import Scenario
 from soak.verdict import judged, show
 
 # A broker that was killed is started again at once. The server ends sessions that idle in a transaction for half of the
@@ -59,10 +59,10 @@ def soak(store: str, seed: int, cycles: int, seconds: float, keep: bool = False)
         f"python -m soak --store {store} --cycles {cycles} --seed {seed} --faults none --queues none --pipeline none"
     )
 
-    def made(folder: Path, base: Database) -> Play:
-        return Play(folder, base.url, seed, settings=SETTINGS[store], show=show, crash=base.crash)
+    def made(folder: Path, base: Database) -> Scenario:
+        return Scenario(folder, base.url, seed, settings=SETTINGS[store], show=show, crash=base.crash)
 
-    return judged(store, made, lambda play: f"{play.cycles(cycles, seconds)} cycles", again, keep)
+    return judged(store, made, lambda scenario: f"{scenario.cycles(cycles, seconds)} cycles", again, keep)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from soak.cast import PUBLISHERS
-from soak.play import Play
-from soak.stage import Stuck
+from soak.processes import Stuck
+from soak.roles import PUBLISHERS
+from soak.scenario import Scenario
 
 FAULT_S = 15.0  # of load while calls fail
 FULL_S = 5.0  # of load on a full disk
@@ -53,14 +53,16 @@ def run_fault(name: str, seed: int, seconds: float = FAULT_S) -> int:
     folder = Path(tempfile.mkdtemp(prefix="milepost-soak-"))
     well = False
     try:
-        play = disk_full(folder, seed) if name == "disk full" else failing_calls(folder, seed, INJECTED[name], seconds)
-        verdict = play.verdict()
+        scenario = (
+            disk_full(folder, seed) if name == "disk full" else failing_calls(folder, seed, INJECTED[name], seconds)
+        )
+        verdict = scenario.verdict()
         print(verdict)
-        for complaint in play.complaints:
+        for complaint in scenario.complaints:
             print(f"complaint: {complaint}")
-        if play.broker.failures:
-            print(f"the broker ended by itself {len(play.broker.failures)} times, and was started again")
-        well = bool(verdict) and not play.complaints
+        if scenario.broker.failures:
+            print(f"the broker ended by itself {len(scenario.broker.failures)} times, and was started again")
+        well = bool(verdict) and not scenario.complaints
     except Stuck as error:
         print(f"verdict: BAD, stuck: {error}")
     finally:
@@ -87,7 +89,7 @@ def cannot(name: str) -> str:
     return "" if tried.returncode == 0 else "strace may not trace here"
 
 
-def failing_calls(folder: Path, seed: int, fault: Fault, seconds: float) -> Play:
+def failing_calls(folder: Path, seed: int, fault: Fault, seconds: float) -> Scenario:
     """Load on a broker some of whose calls fail, then on one whose calls all work.
 
     For so many seconds, and until a call has failed: a busy machine takes its time to make the first ones.
@@ -99,25 +101,25 @@ def failing_calls(folder: Path, seed: int, fault: Fault, seconds: float) -> Play
         "strace", "-D", "-f", "-qq", "--seccomp-bpf", "-o", str(log),
         "-e", f"trace={fault.calls}", "-e", inject, "-P", str(folder / "soak.db"), "-P", str(folder / "soak.db-wal"),
     )  # fmt: skip
-    play = Play(folder, f"sqlite:///{folder / 'soak.db'}", seed, before=before, broker_may_end=True)
+    scenario = Scenario(folder, f"sqlite:///{folder / 'soak.db'}", seed, before=before, broker_may_end=True)
 
     def failed() -> int:
-        play.keep_going()
+        scenario.keep_going()
         return log.read_text(errors="replace").count("(INJECTED)")
 
     def load() -> None:
-        play.load(seconds)
+        scenario.load(seconds)
         _until(lambda: failed() > 0, "no call failed, so this run shows nothing")
 
-    _played(play, load, play.mend)
+    _played(scenario, load, scenario.mend)
     print(f"{log.read_text(errors='replace').count('(INJECTED)')} calls failed")
-    return play
+    return scenario
 
 
-def disk_full(folder: Path, seed: int) -> Play:
+def disk_full(folder: Path, seed: int) -> Scenario:
     """Load on a broker whose disk fills up, stays full for a while, and has room again."""
     with _small_disk(folder) as disk:
-        play = Play(folder, f"sqlite:///{disk / 'soak.db'}", seed, broker_may_end=True)
+        scenario = Scenario(folder, f"sqlite:///{disk / 'soak.db'}", seed, broker_may_end=True)
         ballast = disk / "ballast"
 
         def fill() -> None:
@@ -131,30 +133,30 @@ def disk_full(folder: Path, seed: int) -> Play:
                         if error.errno != errno.ENOSPC:
                             raise
                         break
-            _until(lambda: _refused(play), "nothing was refused by a broker whose disk is full")
-            play.load(FULL_S)
+            _until(lambda: _refused(scenario), "nothing was refused by a broker whose disk is full")
+            scenario.load(FULL_S)
 
-        _played(play, fill, ballast.unlink)
-        return play
+        _played(scenario, fill, ballast.unlink)
+        return scenario
 
 
-def _played(play: Play, fail: Callable[[], None], mend: Callable[[], None]) -> None:
+def _played(scenario: Scenario, fail: Callable[[], None], mend: Callable[[], None]) -> None:
     try:
-        play.open()
+        scenario.open()
         since = time.monotonic_ns()
         fail()
         mend()
-        play.forgiven(since)
-        marks = play.marks()
-        play.recovered(PUBLISHERS, marks)  # what works again takes puts again
-        play.close()
+        scenario.forgiven(since)
+        marks = scenario.marks()
+        scenario.recovered(PUBLISHERS, marks)  # what works again takes puts again
+        scenario.close()
     finally:
-        play.clear()
+        scenario.clear()
 
 
-def _refused(play: Play) -> bool:
-    play.keep_going()
-    return any(b'["refused"' in play.troupe.records(role).read_bytes() for role in PUBLISHERS)
+def _refused(scenario: Scenario) -> bool:
+    scenario.keep_going()
+    return any(b'["refused"' in scenario.workers.records(role).read_bytes() for role in PUBLISHERS)
 
 
 def _until(condition: Callable[[], bool], otherwise: str) -> None:

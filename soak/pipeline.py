@@ -22,7 +22,7 @@ from typing import Any
 
 from milepost.client import Client
 from milepost.pipeline.own_topics import OwnTopics, newest
-from soak.stage import Broker, Stuck
+from soak.processes import Broker, Stuck
 
 SCHEMA = "event: [number: long, at: timestamp, host: string, load: double]"
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -57,7 +57,7 @@ compute = {{ least = "min(number)" }}
 """
 
 
-class PipelinePlay:
+class PipelineScenario:
     """One run: a broker, a publisher in this process, and `milepost pipeline run` with whatever it starts."""
 
     def __init__(
@@ -310,17 +310,17 @@ def soak_pipeline(seed: int, cycles: int, keep: bool = False, *, apart: bool = F
     print(f"pipeline{' (lanes apart)' if apart else ''}: {cycles} kills, seed {seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="milepost-soak-pipeline-"))
     began, complaints = time.monotonic(), ["it did not come to its end"]
-    play = PipelinePlay(folder, seed, apart=apart, show=lambda line: print(line, flush=True))
+    scenario = PipelineScenario(folder, seed, apart=apart, show=lambda line: print(line, flush=True))
     try:
-        play.open()
-        play.cycles(cycles)
-        complaints = play.close(draining=True)
-        kills = ", ".join(f"{count} {what}" for what, count in sorted(play.kills.items()))
-        print(f"{play.sent:,} events, {sum(play.kills.values())} kills ({kills})")
+        scenario.open()
+        scenario.cycles(cycles)
+        complaints = scenario.close(draining=True)
+        kills = ", ".join(f"{count} {what}" for what, count in sorted(scenario.kills.items()))
+        print(f"{scenario.sent:,} events, {sum(scenario.kills.values())} kills ({kills})")
     except Stuck as error:
         complaints = [str(error)]
     finally:
-        play.clear()
+        scenario.clear()
         if complaints or keep:
             print(f"the records are in {folder}")
         else:

@@ -32,7 +32,7 @@ from milepost.errors import (
     TimedOut,
 )
 from milepost.testing.ledger import Recorder
-from soak.cast import FEW_FILTER, FILTER, FIRST, SECOND, Role, row
+from soak.roles import FEW_FILTER, FILTER, FIRST, SECOND, Role, row
 
 TAIL_BYTES = 4096  # of a file of records: its last lines
 RETRY_S = 0.05  # between attempts to reach a broker that is being started

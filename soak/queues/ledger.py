@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from soak.queues import records
-from soak.queues.cast import level_of
 from soak.queues.records import read_records
+from soak.queues.roles import level_of
 
 SHOWN: Final = 5  # offenders of a kind that are named; the rest is a number
 KINDS: Final = {

@@ -17,8 +17,8 @@ import msgspec
 from milepost import AsyncClient
 from milepost.client import QueueMessage, Transaction
 from milepost.errors import BlockIncomplete, ConnectionLost, StoreError, TimedOut, TransactionAborted
-from soak.queues.cast import LEVELS, TYPE, marks, message, source, target
 from soak.queues.records import Book
+from soak.queues.roles import LEVELS, TYPE, marks, message, source, target
 from soak.worker import PATIENCE_S, RETRY_S, Orders
 
 LIFE: Final = 1_000_000  # transactions, and messages, that a member may have in one life

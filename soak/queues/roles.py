@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from soak.cast import Role
+from soak.roles import Role
 
 LEVELS: Final = ("none", "ordered", "blockwise", "ordered blockwise")
 TYPE: Final = "step"

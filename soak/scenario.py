@@ -12,9 +12,9 @@ from pathlib import Path
 from milepost import AsyncClient
 from milepost.errors import MilepostError
 from milepost.testing.ledger import Recorder, Verdict
-from soak import cast
-from soak.cast import CONSUMERS, FOLLOWER, MORTALS, PUBLISHERS, REQUESTERS, ROLES, TOPICS, Role
-from soak.stage import Broker, Stuck, Troupe
+from soak import roles
+from soak.processes import Broker, Stuck, WorkerProcesses
+from soak.roles import CONSUMERS, FOLLOWER, MORTALS, PUBLISHERS, REQUESTERS, ROLES, TOPICS, Role
 
 LOAD_S = 0.12  # the longest that everything runs between a recovery and the next kill
 PAUSE_S = 0.02  # the longest between two puts of a publisher: consumers that sync each message keep up with that
@@ -25,7 +25,7 @@ REPORT_CYCLES = 10
 Show = Callable[[str], None]
 
 
-class Play:
+class Scenario:
     """A broker and its clients on one store. The random choices come from the seed; what meets when does not."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Play:
         self.dice = random.Random(seed)
         self.broker = Broker(folder, store, settings=settings, before=before, zeromq=True)
         elsewhere = dict.fromkeys((role.name for role in REQUESTERS), self.broker.zeromq)
-        self.troupe = Troupe(folder, self.broker.address, seed, PAUSE_S, elsewhere=elsewhere)
+        self.workers = WorkerProcesses(folder, self.broker.address, seed, PAUSE_S, elsewhere=elsewhere)
         self.kills: Counter[str] = Counter()
         self.complaints: list[str] = []  # what went wrong beside what the ledger can see
         self._show = show
@@ -53,10 +53,10 @@ class Play:
         self.broker.wait()
         asyncio.run(self._declare())
         marks = self.marks()
-        self.troupe.start(FOLLOWER)
+        self.workers.start(FOLLOWER)
         asyncio.run(self._followed())
         for role in MORTALS:
-            self.troupe.start(role)
+            self.workers.start(role)
         self.recovered(ROLES, marks)
 
     def cycle(self) -> None:
@@ -78,12 +78,12 @@ class Play:
             self.broker.kill()
             self.kills["broker"] += 1
         for role in workers:
-            self.troupe.kill(role)
+            self.workers.kill(role)
             self.kills["publishers" if role in PUBLISHERS else "consumers"] += 1
         if broker:
             self.broker.start()
         for role in workers:
-            self.troupe.start(role)
+            self.workers.start(role)
         if broker:
             self.broker.wait()
             self._book.broke(killed)
@@ -114,35 +114,35 @@ class Play:
 
     def close(self) -> Verdict:
         """Stop the publishers, drain, stop the rest, and decide."""
-        self.troupe.stop(PUBLISHERS)
+        self.workers.stop(PUBLISHERS)
         self._drain()
-        self.troupe.stop((*CONSUMERS, FOLLOWER))
+        self.workers.stop((*CONSUMERS, FOLLOWER))
         code = self.broker.stop()
         if code:
             self.complaints.append(f"the broker ended with code {code} when told to end")
         self._book.close()
-        self.complaints += self.troupe.failures
+        self.complaints += self.workers.failures
         if self.broker.failures and not self._broker_may_end:
             self.complaints.append(f"the broker ended by itself, with codes {self.broker.failures}")
         return self.verdict()
 
     def verdict(self) -> Verdict:
         """What the records so far say."""
-        ledger = cast.ledger()
+        ledger = roles.ledger()
         for path in sorted(self.folder.glob("*.records")):
             ledger.read(path)
         return ledger.verdict()
 
     def clear(self) -> None:
         """Leave no process behind."""
-        self.troupe.clear()
+        self.workers.clear()
         self.broker.kill()
 
     # How it goes
 
     def marks(self) -> dict[str, int]:
         """How long the records are now."""
-        return {role.name: _size(self.troupe.records(role)) for role in ROLES}
+        return {role.name: _size(self.workers.records(role)) for role in ROLES}
 
     def recovered(self, roles: tuple[Role, ...], marks: dict[str, int]) -> None:
         """Wait until each of these has put or got something since."""
@@ -154,7 +154,7 @@ class Play:
         self._wait(lambda: [group[0] for group in groups if not any(self._moved(role, marks) for role in group)])
 
     def _moved(self, role: Role, marks: dict[str, int]) -> bool:
-        return _moved(self.troupe.records(role), marks[role.name])
+        return _moved(self.workers.records(role), marks[role.name])
 
     def _wait(self, missing: Callable[[], list[Role]]) -> None:
         deadline = time.monotonic() + RECOVERY_S
@@ -164,7 +164,7 @@ class Play:
                 names = ", ".join(sorted(role.name for role in waiting))
                 raise Stuck(
                     f"nothing of {names} for {RECOVERY_S:g} s; the broker's last words:\n{self.broker.stuck_at()}\n"
-                    f"and the workers':\n{self.troupe.last_words()}"
+                    f"and the workers':\n{self.workers.last_words()}"
                 )
             time.sleep(LOOK_S)
 
@@ -176,7 +176,7 @@ class Play:
             self.broker.start()
             self.broker.wait()
             self._book.broke(self._alive)
-        self.troupe.revive(roles)
+        self.workers.revive(roles)
 
     def forgiven(self, since: int) -> None:
         """The broker could store nothing for a while: messages may come again without a mark, as after a kill.
@@ -194,7 +194,7 @@ class Play:
     async def _declare(self) -> None:
         async with AsyncClient(self.broker.address) as client:
             for topic in TOPICS:
-                await client.declare_topic(topic, cast.SCHEMA, durable=True)
+                await client.declare_topic(topic, roles.SCHEMA, durable=True)
             for role in REQUESTERS:
                 if role.subscription:  # a SUB begins at the next message, and others may be faster
                     await (await client.subscribe(role.topic, name=role.subscription)).detach()
@@ -205,7 +205,7 @@ class Play:
         async with AsyncClient(self.broker.address) as client:
             while not (await client.status())["subscriptions"]:
                 if time.monotonic() > deadline:
-                    raise Stuck(f"the follower has not subscribed:\n{self.troupe.last_words()}")
+                    raise Stuck(f"the follower has not subscribed:\n{self.workers.last_words()}")
                 await asyncio.sleep(LOOK_S)
 
     async def _observe(self) -> int:
@@ -235,7 +235,7 @@ class Play:
             if time.monotonic() > deadline:
                 raise Stuck(
                     f"{behind} messages wait, and nobody takes them; the workers' last words:\n"
-                    f"{self.troupe.last_words()}"
+                    f"{self.workers.last_words()}"
                 )
             self.keep_going(CONSUMERS)
             time.sleep(LOOK_S)

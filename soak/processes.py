@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from soak.cast import Role
+from soak.roles import Role
 from soak.worker import Orders
 
 SPARES = 2  # workers that have imported everything and wait
@@ -120,7 +120,7 @@ class Broker:
         return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
 
 
-class Troupe:
+class WorkerProcesses:
     """The workers."""
 
     def __init__(

@@ -12,14 +12,14 @@ from typing import Final
 
 from milepost import AsyncClient
 from milepost.errors import MilepostError
-from soak.cast import Role
 from soak.database import Database
-from soak.queues import cast
-from soak.queues.cast import DIRECT, DRAINS, MOVERS, QUEUES, READERS, ROLES, WRITERS
+from soak.processes import Broker, Stuck, WorkerProcesses
+from soak.queues import roles
 from soak.queues.ledger import Ledger, Verdict
 from soak.queues.records import ENDS
+from soak.queues.roles import DIRECT, DRAINS, MOVERS, QUEUES, READERS, ROLES, WRITERS
 from soak.queues.tables import left_over
-from soak.stage import Broker, Stuck, Troupe
+from soak.roles import Role
 from soak.verdict import judged, show
 
 LEASE_S: Final = 1.0  # of a transaction whose client is gone
@@ -39,7 +39,7 @@ BROKERS: Final = {"sqlite": 1, "postgresql": 2}  # of a PostgreSQL there may be 
 Show = Callable[[str], None]
 
 
-class QueuesPlay:
+class QueuesScenario:
     """Brokers of one store, and their clients. The random choices come from the seed; what meets when does not."""
 
     def __init__(
@@ -56,7 +56,7 @@ class QueuesPlay:
         self._address = ",".join(broker.address for broker in self.brokers)
         self.direct = DIRECT if store.startswith("postgresql") else ()
         elsewhere = dict.fromkeys((role.name for role in self.direct), store)
-        self.troupe = Troupe(
+        self.workers = WorkerProcesses(
             folder, self._address, seed, PAUSE_S, module="soak.queues.worker", elsewhere=elsewhere
         )  # fmt: skip
         self.kills: Counter[str] = Counter()
@@ -75,7 +75,7 @@ class QueuesPlay:
         asyncio.run(self._create())
         marks = self._marks()
         for role in ROLES:
-            self.troupe.start(role)
+            self.workers.start(role)
         self._served(marks)
 
     def cycle(self) -> None:
@@ -102,14 +102,14 @@ class QueuesPlay:
             broker.kill()
             self.kills["broker"] += 1
         for role in workers:
-            self.troupe.kill(role)
+            self.workers.kill(role)
             kind = "writers" if role in WRITERS else "readers"
             self.kills[f"{kind} without a broker" if role in self.direct else kind] += 1
         marks = self._marks()
         for broker in fallen:
             broker.start()
         for role in workers:
-            self.troupe.start(role)
+            self.workers.start(role)
         for broker in fallen:
             broker.wait()
         self._served(marks, [role for role in workers if role in self.direct])
@@ -129,9 +129,9 @@ class QueuesPlay:
 
     def close(self) -> Verdict:
         """Stop the writers, drain, stop the rest, and decide."""
-        self.troupe.stop(WRITERS)
+        self.workers.stop(WRITERS)
         self._drain()
-        self.troupe.stop(READERS)
+        self.workers.stop(READERS)
         self._wait(lambda: left_over(self._store), READERS[:0])
         for broker in self.brokers:
             code = broker.stop()
@@ -139,15 +139,15 @@ class QueuesPlay:
                 self.complaints.append(f"a broker ended with code {code} when told to end")
             if broker.failures:
                 self.complaints.append(f"a broker ended by itself, with codes {broker.failures}")
-        self.complaints += self.troupe.failures
+        self.complaints += self.workers.failures
         ledger = Ledger()
         for role in ROLES:
-            ledger.read(self.troupe.records(role))
+            ledger.read(self.workers.records(role))
         return ledger.verdict()
 
     def clear(self) -> None:
         """Leave no process behind."""
-        self.troupe.clear()
+        self.workers.clear()
         for broker in self.brokers:
             broker.kill()
 
@@ -155,9 +155,9 @@ class QueuesPlay:
 
     async def _create(self) -> None:
         async with AsyncClient(self._address) as client:
-            await client.declare_type(cast.SCHEMA)
+            await client.declare_type(roles.SCHEMA)
             for queue in QUEUES:
-                await client.declare_queue(queue, cast.TYPE, level=cast.level_of(queue))
+                await client.declare_queue(queue, roles.TYPE, level=roles.level_of(queue))
 
     def _watch(self, role: Role, moment: str) -> None:
         """Wait, not for long, until a client is in the middle of a transaction, or asks for its commit."""
@@ -171,11 +171,11 @@ class QueuesPlay:
 
     def _marks(self) -> dict[str, int]:
         """How long the records are now."""
-        paths = {role.name: self.troupe.records(role) for role in ROLES}
+        paths = {role.name: self.workers.records(role) for role in ROLES}
         return {name: path.stat().st_size if path.exists() else 0 for name, path in paths.items()}
 
     def _lines(self, role: Role, since: int) -> list[bytes]:
-        path = self.troupe.records(role)
+        path = self.workers.records(role)
         if not path.exists():
             return []
         with path.open("rb") as file:
@@ -208,10 +208,10 @@ class QueuesPlay:
             if not broker.alive():
                 broker.start()
                 broker.wait()
-        self.troupe.revive(roles)
+        self.workers.revive(roles)
 
     def _last_words(self) -> str:
-        return "\n".join([*(broker.last_words() for broker in self.brokers), self.troupe.last_words()])
+        return "\n".join([*(broker.last_words() for broker in self.brokers), self.workers.last_words()])
 
     def _drain(self) -> None:
         """Let readers take what is left."""
@@ -250,13 +250,13 @@ def soak_queues(store: str, seed: int, cycles: int, keep: bool = False) -> int:
     print(f"queues on {store}: {cycles} kills, seed {seed}", flush=True)
     again = f"python -m soak --queues only --store {store} --queues-cycles {cycles} --seed {seed}"
 
-    def made(folder: Path, base: Database) -> QueuesPlay:
-        return QueuesPlay(
+    def made(folder: Path, base: Database) -> QueuesScenario:
+        return QueuesScenario(
             folder, base.url, seed, brokers=BROKERS[store], settings=SETTINGS[store], show=show, crash=base.crash
         )
 
-    def run(play: QueuesPlay) -> str:
-        play.cycles(cycles)
-        return play.killed()
+    def run(scenario: QueuesScenario) -> str:
+        scenario.cycles(cycles)
+        return scenario.killed()
 
     return judged(store, made, run, again, keep)
