@@ -1,4 +1,4 @@
-"""`python -m soak`: kills under topics and under queues, a disk that fails or is full, and kills under a pipeline."""
+"""`python -m soak`: kills under topics and queues, a failing and a full disk, and kills under a pipeline."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from soak.queues.scenario import soak_queues
 from soak.scenario import Scenario
 from soak.verdict import judged, show
 
-# A broker that was killed is started again at once. The server ends sessions that idle in a transaction for half of the
-# lease, which those of a broker that starts on busy cores do for a while.
+# A killed broker is started again at once. The server ends sessions that idle in a transaction for half of the lease,
+# which sessions of a broker that starts on busy cores do for a while.
 SETTINGS = {"sqlite": "", "postgresql": "lease_s = 1.5\n"}
 
 
 def main() -> int:
-    """What the command line asks for; 0 when all is well."""
+    """Run what the command line asks for. Returns 0 when all is well."""
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
     parser.add_argument("--store", choices=["sqlite", "postgresql", "both"], default="both")
     parser.add_argument("--cycles", type=int, default=200, help="kills and recoveries on each store")

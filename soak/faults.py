@@ -1,7 +1,7 @@
-"""A disk that fails or is full, under load: syncs and writes that fail by strace's hand, and a small file system.
+"""A disk that fails or is full, under load: strace makes syncs and writes fail, and a small file system fills up.
 
-Every put is answered with a success that holds, or with an error; the ledger decides as ever. Only a store in a file is
-looked at: the disk of a PostgreSQL server is that server's.
+Every put must be answered with a success that holds, or with an error; the ledger decides. Only a store in a file is
+tested: the disk of a PostgreSQL server is that server's own concern.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from soak.scenario import Scenario
 FAULT_S = 15.0  # of load while calls fail
 FULL_S = 5.0  # of load on a full disk
 DISK_BYTES = 24 << 20
-ROOM_BYTES = 1 << 20  # that is left when the disk is said to be full: it fills up within seconds
+ROOM_BYTES = 1 << 20  # left when the disk counts as full: they are used within seconds
 
 
 class Fault(NamedTuple):
-    """Which calls of the broker fail, as strace says it. The first ones are left alone, so that it starts."""
+    """The calls of the broker that fail, in strace's notation. The first calls succeed, so that the broker starts."""
 
     calls: str
     error: str
@@ -44,7 +44,7 @@ FAULTS = (*INJECTED, "disk full")
 
 
 def run_fault(name: str, seed: int, seconds: float = FAULT_S) -> int:
-    """One fault; 0 when all is well, or when this machine cannot do it, which is said."""
+    """Run one fault. Returns 0 when all is well, or when this machine cannot produce the fault, which is printed."""
     why = cannot(name)
     if why:
         print(f"{name}: left out, {why}", flush=True)
@@ -75,7 +75,7 @@ def run_fault(name: str, seed: int, seconds: float = FAULT_S) -> int:
 
 
 def cannot(name: str) -> str:
-    """Why a fault cannot be made here; empty: it can."""
+    """Why a fault cannot be produced here; empty when it can."""
     if name == "disk full":
         return "" if os.geteuid() == 0 and shutil.which("mount") else "mounting a small file system takes root"
     strace = shutil.which("strace")
@@ -90,9 +90,10 @@ def cannot(name: str) -> str:
 
 
 def failing_calls(folder: Path, seed: int, fault: Fault, seconds: float) -> Scenario:
-    """Load on a broker some of whose calls fail, then on one whose calls all work.
+    """Load on a broker some of whose calls fail, then on a broker whose calls all work.
 
-    For so many seconds, and until a call has failed: a busy machine takes its time to make the first ones.
+    It lasts so many seconds, and at least until a call has failed: a busy machine may take long to make the first
+    calls.
     """
     inject = f"inject={fault.calls}:error={fault.error}:when={fault.when}"
     log = folder / "strace.log"

@@ -16,17 +16,17 @@ from soak import roles
 from soak.processes import Broker, Stuck, WorkerProcesses
 from soak.roles import CONSUMERS, FOLLOWER, MORTALS, PUBLISHERS, REQUESTERS, ROLES, TOPICS, Role
 
-LOAD_S = 0.12  # the longest that everything runs between a recovery and the next kill
-PAUSE_S = 0.02  # the longest between two puts of a publisher: consumers that sync each message keep up with that
-RECOVERY_S = 60.0  # only there to end what hangs
-LOOK_S = 0.02  # between looks whether it has recovered
+LOAD_S = 0.12  # longest time between a recovery and the next kill
+PAUSE_S = 0.02  # longest time between two puts of a publisher, so that consumers that sync each message keep up
+RECOVERY_S = 60.0  # ends a run that hangs
+LOOK_S = 0.02  # between two checks for the recovery
 REPORT_CYCLES = 10
 
 Show = Callable[[str], None]
 
 
 class Scenario:
-    """A broker and its clients on one store. The random choices come from the seed; what meets when does not."""
+    """A broker and its clients on one store. Random choices come from the seed; the timing does not."""
 
     def __init__(
         self, folder: Path, store: str, seed: int, *, show: Show = print, settings: str = "",
@@ -38,14 +38,14 @@ class Scenario:
         elsewhere = dict.fromkeys((role.name for role in REQUESTERS), self.broker.zeromq)
         self.workers = WorkerProcesses(folder, self.broker.address, seed, PAUSE_S, elsewhere=elsewhere)
         self.kills: Counter[str] = Counter()
-        self.complaints: list[str] = []  # what went wrong beside what the ledger can see
+        self.complaints: list[str] = []  # problems that the ledger cannot see
         self._show = show
         self._broker_may_end = broker_may_end
-        self._crash = crash  # the database's server, which comes back by itself
-        self._alive = time.monotonic_ns()  # when the broker was last seen to run
+        self._crash = crash  # crashes the database server, which restarts by itself
+        self._alive = time.monotonic_ns()  # when the broker was last seen running
         self._book = Recorder(folder / "observer.records", "observer")
 
-    # The acts
+    # Steps
 
     def open(self) -> None:
         """Start everything, and wait until it works."""
@@ -60,7 +60,7 @@ class Scenario:
         self.recovered(ROLES, marks)
 
     def cycle(self) -> None:
-        """Kill one or several at a random moment, start them again, and wait until all goes on."""
+        """Kill one or several processes at a random moment, restart them, and wait until everything works."""
         time.sleep(self.dice.uniform(0.0, LOAD_S))
         if self._crash is not None and self.dice.random() < 0.1:
             since = time.monotonic_ns()
@@ -93,7 +93,7 @@ class Scenario:
             asyncio.run(self._observe())
 
     def cycles(self, count: int, seconds: float) -> int:
-        """So many cycles, or for so long; how many it were."""
+        """Run so many cycles, or for so long. Returns the number of cycles."""
         began = time.monotonic()
         done = 0
         while done < count and time.monotonic() - began < seconds:
@@ -106,7 +106,7 @@ class Scenario:
         return done
 
     def load(self, seconds: float) -> None:
-        """Just let it run."""
+        """Let it run without kills."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.keep_going()
@@ -127,29 +127,29 @@ class Scenario:
         return self.verdict()
 
     def verdict(self) -> Verdict:
-        """What the records so far say."""
+        """The verdict about the records so far."""
         ledger = roles.ledger()
         for path in sorted(self.folder.glob("*.records")):
             ledger.read(path)
         return ledger.verdict()
 
     def clear(self) -> None:
-        """Leave no process behind."""
+        """End all processes."""
         self.workers.clear()
         self.broker.kill()
 
-    # How it goes
+    # Progress
 
     def marks(self) -> dict[str, int]:
-        """How long the records are now."""
+        """The current lengths of the records."""
         return {role.name: _size(self.workers.records(role)) for role in ROLES}
 
     def recovered(self, roles: tuple[Role, ...], marks: dict[str, int]) -> None:
-        """Wait until each of these has put or got something since."""
+        """Wait until each of these roles has put or got something since."""
         self._wait(lambda: [role for role in roles if not self._moved(role, marks)])
 
     def _served(self, marks: dict[str, int]) -> None:
-        """Wait until a put has returned, and a message has arrived. Other clients may still be on their way back."""
+        """Wait until a put has returned and a message has arrived. Other clients may still be reconnecting."""
         groups = (PUBLISHERS, CONSUMERS)
         self._wait(lambda: [group[0] for group in groups if not any(self._moved(role, marks) for role in group)])
 
@@ -169,7 +169,7 @@ class Scenario:
             time.sleep(LOOK_S)
 
     def keep_going(self, roles: tuple[Role, ...] = ROLES) -> None:
-        """Start again who ended without being killed."""
+        """Restart processes that ended without being killed."""
         if self.broker.alive():
             self._alive = time.monotonic_ns()
         else:
@@ -179,14 +179,15 @@ class Scenario:
         self.workers.revive(roles)
 
     def forgiven(self, since: int) -> None:
-        """The broker could store nothing for a while: messages may come again without a mark, as after a kill.
+        """Excuse missing redelivery marks: the broker could store nothing for a while, so messages may come again
+        without a mark, as after a kill.
 
-        It counts deliveries in memory, and loses the count when nobody takes part in a subscription any more.
+        It counts deliveries in memory, and loses the count when a subscription has no members any more.
         """
         self._book.broke(since)
 
     def mend(self) -> None:
-        """Start the broker anew, without whatever makes its calls fail."""
+        """Restart the broker without the command that makes its calls fail."""
         killed = time.monotonic_ns()
         self.broker.mend()
         self._book.broke(killed)
@@ -209,7 +210,7 @@ class Scenario:
                 await asyncio.sleep(LOOK_S)
 
     async def _observe(self) -> int:
-        """Note the cursors; how many messages wait for consumers."""
+        """Record the cursors. Returns the number of messages that wait for consumers."""
         behind = 0
         async with AsyncClient(self.broker.address) as client:
             for topic in TOPICS:
@@ -220,7 +221,7 @@ class Scenario:
         return behind
 
     def _drain(self) -> None:
-        """Let consumers take what is left."""
+        """Let consumers take the rest."""
         deadline, least = time.monotonic() + RECOVERY_S, None
         while True:
             try:
@@ -246,7 +247,7 @@ def _size(path: Path) -> int:
 
 
 def _moved(path: Path, since: int) -> bool:
-    """Whether records tell of a put that returned, or of a message that came."""
+    """Whether the records have a put that returned, or a message that came."""
     if _size(path) <= since:
         return False
     with path.open("rb") as file:

@@ -64,5 +64,5 @@ def judged(
 
 
 def show(line: str) -> None:
-    """Print at once: somebody may be watching."""
+    """Print at once, for people who watch."""
     print(line, flush=True)

@@ -23,24 +23,24 @@ from soak.roles import Role
 from soak.verdict import judged, show
 
 LEASE_S: Final = 1.0  # of a transaction whose client is gone
-LOAD_S: Final = 0.4  # the longest that everything runs between a recovery and the next kill
-PAUSE_S: Final = 0.04  # the longest that a client rests, within a transaction or after one
-MOMENT_S: Final = 1.0  # the longest that a client is watched until it is where it shall die
-COMMIT_S: Final = 0.01  # about as long as a commit takes: its client dies before it is sent, or done, or answered
-RECOVERY_S: Final = 60.0  # only there to end what hangs
+LOAD_S: Final = 0.4  # longest time between a recovery and the next kill
+PAUSE_S: Final = 0.04  # longest pause of a client, within a transaction or after one
+MOMENT_S: Final = 1.0  # longest wait for the moment at which a client is killed
+COMMIT_S: Final = 0.01  # about the duration of a commit: its client dies before it is sent, done, or answered
+RECOVERY_S: Final = 60.0  # ends a run that hangs
 LOOK_S: Final = 0.02
 REPORT_CYCLES: Final = 10
 TAIL_BYTES: Final = 4096
 
-# A broker on PostgreSQL that was killed is started again at once, and takes over when its lease is over.
+# A killed broker on PostgreSQL is started again at once, and takes over when its lease is over.
 SETTINGS: Final = {"sqlite": "", "postgresql": "lease_s = 1.5\n"}
-BROKERS: Final = {"sqlite": 1, "postgresql": 2}  # of a PostgreSQL there may be several
+BROKERS: Final = {"sqlite": 1, "postgresql": 2}  # a PostgreSQL store may have several
 
 Show = Callable[[str], None]
 
 
 class QueuesScenario:
-    """Brokers of one store, and their clients. The random choices come from the seed; what meets when does not."""
+    """Brokers of one store, and their clients. Random choices come from the seed; the timing does not."""
 
     def __init__(
         self, folder: Path, store: str, seed: int, *, brokers: int = 1, settings: str = "", show: Show = print,
@@ -60,12 +60,12 @@ class QueuesScenario:
             folder, self._address, seed, PAUSE_S, module="soak.queues.worker", elsewhere=elsewhere
         )  # fmt: skip
         self.kills: Counter[str] = Counter()
-        self.complaints: list[str] = []  # what went wrong beside what the ledger can see
+        self.complaints: list[str] = []  # problems that the ledger cannot see
         self._store = store
         self._show = show
-        self._crash = crash  # the database's server, which comes back by itself
+        self._crash = crash  # crashes the database server, which restarts by itself
 
-    # The acts
+    # Steps
 
     def open(self) -> None:
         """Start everything, and wait until it works."""
@@ -79,7 +79,7 @@ class QueuesScenario:
         self._served(marks)
 
     def cycle(self) -> None:
-        """Kill one or several, start them again, and wait until all goes on."""
+        """Kill one or several processes, restart them, and wait until everything works."""
         time.sleep(self.dice.uniform(0.0, LOAD_S))
         if self._crash is not None and self.dice.random() < 0.15:
             marks = self._marks()
@@ -92,9 +92,9 @@ class QueuesScenario:
         self.strike(fallen, workers, self.dice.choice(("anywhere", "inside", "committing")))
 
     def strike(self, fallen: Sequence[Broker], workers: Sequence[Role], moment: str) -> None:
-        """Kill these, the first of the workers at a moment of its transaction, and start them again.
+        """Kill these processes, the first worker at a moment of its transaction, and restart them.
 
-        Clients without a broker have to be back: nobody else is there to take their place at the database.
+        Clients without a broker must recover, because no other client can take their place at the database.
         """
         if workers:
             self._watch(workers[0], moment)
@@ -115,7 +115,7 @@ class QueuesScenario:
         self._served(marks, [role for role in workers if role in self.direct])
 
     def cycles(self, count: int) -> int:
-        """So many kills or some more; how many it were."""
+        """Run at least so many kills. Returns how many there were."""
         began, told = time.monotonic(), 0
         while (done := sum(self.kills.values())) < count:
             if done >= told + REPORT_CYCLES:
@@ -146,12 +146,12 @@ class QueuesScenario:
         return ledger.verdict()
 
     def clear(self) -> None:
-        """Leave no process behind."""
+        """End all processes."""
         self.workers.clear()
         for broker in self.brokers:
             broker.kill()
 
-    # How it goes
+    # Progress
 
     async def _create(self) -> None:
         async with AsyncClient(self._address) as client:
@@ -160,7 +160,7 @@ class QueuesScenario:
                 await client.declare_queue(queue, roles.TYPE, level=roles.level_of(queue))
 
     def _watch(self, role: Role, moment: str) -> None:
-        """Wait, not for long, until a client is in the middle of a transaction, or asks for its commit."""
+        """Wait briefly until a client is in the middle of a transaction, or commits."""
         deadline = time.monotonic() + MOMENT_S
         while moment != "anywhere" and time.monotonic() < deadline:
             last = self._lines(role, -TAIL_BYTES)[-1:]
@@ -170,7 +170,7 @@ class QueuesScenario:
             time.sleep(0.0005)
 
     def _marks(self) -> dict[str, int]:
-        """How long the records are now."""
+        """The current lengths of the records."""
         paths = {role.name: self.workers.records(role) for role in ROLES}
         return {name: path.stat().st_size if path.exists() else 0 for name, path in paths.items()}
 
@@ -183,7 +183,7 @@ class QueuesScenario:
             return file.read().split(b"\n")[:-1]
 
     def _served(self, marks: dict[str, int], back: Sequence[Role] = ()) -> None:
-        """Wait until a transaction of each kind has committed since, and one of each client that must be back."""
+        """Wait until a transaction of each kind, and of each client in `back`, has committed since."""
 
         def missing() -> list[str]:
             kinds = [group[0].kind for group in (WRITERS, MOVERS, DRAINS) if not any(map(moved, group))]
@@ -203,7 +203,7 @@ class QueuesScenario:
             time.sleep(LOOK_S)
 
     def _keep_going(self, roles: tuple[Role, ...]) -> None:
-        """Start again who ended without being killed."""
+        """Restart processes that ended without being killed."""
         for broker in self.brokers:
             if not broker.alive():
                 broker.start()
@@ -214,7 +214,7 @@ class QueuesScenario:
         return "\n".join([*(broker.last_words() for broker in self.brokers), self.workers.last_words()])
 
     def _drain(self) -> None:
-        """Let readers take what is left."""
+        """Let readers take the rest."""
         deadline, least = time.monotonic() + RECOVERY_S, None
         while True:
             try:
@@ -232,7 +232,9 @@ class QueuesScenario:
             time.sleep(5 * LOOK_S)
 
     async def _left(self) -> int:
-        """Messages in queues, in whatever state. Looked at one after the other, so that what is moved is not missed."""
+        """Messages in queues, in any state. Queues are read one after the other, so that moved messages are not
+        missed.
+        """
         async with AsyncClient(self._address) as client:
             return sum([sum(_counts((await client.queue(queue)).figures)) for queue in (*QUEUES, *QUEUES)])
 
@@ -246,7 +248,7 @@ def _inside(line: bytes) -> bool:
 
 
 def soak_queues(store: str, seed: int, cycles: int, keep: bool = False) -> int:
-    """For the command line: one store; 0 when all is well."""
+    """Run one store for the command line. Returns 0 when all is well."""
     print(f"queues on {store}: {cycles} kills, seed {seed}", flush=True)
     again = f"python -m soak --queues only --store {store} --queues-cycles {cycles} --seed {seed}"
 
