@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--pipeline-cycles", type=int, default=24, help="kills under a pipeline")
     parser.add_argument("--keep", action="store_true", help="keep the records also when all is well")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that whoever ends this ends its processes too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that ending this ends its processes too
     seed = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
     stores = ["sqlite", "postgresql"] if arguments.store == "both" else [arguments.store]
     parts = {"faults": arguments.faults, "queues": arguments.queues, "pipeline": arguments.pipeline}

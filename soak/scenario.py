@@ -235,7 +235,7 @@ class Scenario:
                 least, deadline = behind, time.monotonic() + RECOVERY_S
             if time.monotonic() > deadline:
                 raise Stuck(
-                    f"{behind} messages wait, and nobody takes them; the workers' last words:\n"
+                    f"{behind} messages wait, and no consumer takes them; the workers' last words:\n"
                     f"{self.workers.last_words()}"
                 )
             self.keep_going(CONSUMERS)

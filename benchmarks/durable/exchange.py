@@ -114,7 +114,7 @@ def measure(given: Sequence[Contestant], brokers: Mapping[str, Server], repeats:
                 continue
             where = (broker.host, broker.port, f"kept{number}")
             try:
-                # Whoever gets comes first: it makes what is kept for it.
+                # The consumer starts first: it creates the subscription or queue that keeps the messages.
                 getter = stack.enter_context(Worker("uvloop", acknowledged.get, contestant.getter, *where))
                 getter.hear()
                 putter = stack.enter_context(Worker("uvloop", acknowledged.put, contestant.putter, *where))

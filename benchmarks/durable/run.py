@@ -274,7 +274,7 @@ KEYS = {
 
 
 def run(quick: bool, parts: Sequence[str] = ()) -> None:
-    """Run the parts that are named, or all; stop every process that was started, whatever happens.
+    """Run the named parts, or all. Every process that was started is stopped, whatever happens.
 
     A part that fails leaves null behind and lets the others go on; then the exit status is 1.
     """

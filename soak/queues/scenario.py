@@ -227,7 +227,7 @@ class QueuesScenario:
             if least is None or 0 <= left < least:
                 least, deadline = left, time.monotonic() + RECOVERY_S
             if time.monotonic() > deadline:
-                raise Stuck(f"{left} messages wait, and nobody takes them; the last words:\n{self._last_words()}")
+                raise Stuck(f"{left} messages wait, and no consumer takes them; the last words:\n{self._last_words()}")
             self._keep_going(READERS)
             time.sleep(5 * LOOK_S)
 
