@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from benchmarks import batches, reading
+from benchmarks import batches, fields
 from benchmarks.clock import best
 from benchmarks.formats.bare import Bare
 from benchmarks.formats.flattuple import FlatTupleVariants
@@ -33,16 +33,16 @@ Figures = dict[str, dict[str, float]]
 
 def run(quick: bool) -> None:
     report = Report("format", quick)
-    for name, why in reading.LEFT_OUT.items():
+    for name, why in fields.LEFT_OUT.items():
         report.leave_out(name, why)
     if not kernels.compiled():
         report.say("compiling kernels, once for this version: up to a minute")
         kernels.warm()
     count, repeats = (QUICK_MESSAGES, QUICK_REPEATS) if quick else (MESSAGES, REPEATS)
-    contests: dict[str, reading.Contest] = {}
+    contests: dict[str, fields.Contest] = {}
     for number, shape in enumerate(SHAPES):
-        report.say(f"{shape.name}: writing {count:,} messages in {len(reading.FORMATS)} formats")
-        contests[shape.name] = reading.prepare(shape, count, SEED + number)
+        report.say(f"{shape.name}: writing {count:,} messages in {len(fields.FORMATS)} formats")
+        contests[shape.name] = fields.prepare(shape, count, SEED + number)
     report.say(f"reading them, {2 * repeats} times over")
     one, nine, validate = _timed(contests, count, repeats)
     size = {name: contest.size for name, contest in contests.items()}
@@ -70,7 +70,7 @@ def run(quick: bool) -> None:
     report.finish()
 
 
-def _timed(contests: dict[str, reading.Contest], count: int, repeats: int) -> tuple[Figures, Figures, dict[str, float]]:
+def _timed(contests: dict[str, fields.Contest], count: int, repeats: int) -> tuple[Figures, Figures, dict[str, float]]:
     """Nanoseconds a message. All schemas and formats take turns, since figures are compared across both."""
     loops: dict[tuple[str, str, str], Callable[[], None]] = {}
     for name, contest in contests.items():
@@ -90,12 +90,12 @@ def _timed(contests: dict[str, reading.Contest], count: int, repeats: int) -> tu
 
 
 def _peers() -> list[str]:
-    return list(reading.ALL_PEERS)
+    return list(fields.ALL_PEERS)
 
 
 def _advantage(times: Figures, peer: str) -> float | None:
     """How many times quicker than a peer, on the schema where that is least, ours with variants where it has them."""
-    if peer in reading.LEFT_OUT:
+    if peer in fields.LEFT_OUT:
         return None
     return min(row[peer] / max(row[OURS], row.get(VARIANTS, 0.0)) for row in times.values())
 
@@ -151,7 +151,7 @@ def _bars(figures: dict[str, Any], size: Figures) -> list[tuple[str, float | Non
 
 def _size_ratio(size: Figures, kind: str, peers: Sequence[str]) -> float | None:
     """Our bytes over the smallest of the peers', on the schema where that is most; None when a peer is missing."""
-    if set(peers) & reading.LEFT_OUT.keys():
+    if set(peers) & fields.LEFT_OUT.keys():
         return None
     rows = [size[shape.name] for shape in SHAPES if shape.kind == kind]
     return max(max(row[OURS], row.get(VARIANTS, 0)) / min(row[peer] for peer in peers) for row in rows)

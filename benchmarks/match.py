@@ -42,7 +42,7 @@ SCHEMA = parse(f"event: [{', '.join(f'a{i}: int' for i in range(ATTRIBUTES))}]")
 MIXED = parse(f"event: [{', '.join(f'a{i}: int' for i in range(ATTRIBUTES))}, name: string]")
 READS = [typed.ReadPath(typed.ROOT, (typed.FieldStep(f"a{i}"),), INTEGER) for i in range(ATTRIBUTES)]
 NAME = typed.ReadPath(typed.ROOT, (typed.FieldStep("name"),), STRING)
-TREE = ast.Literal("boolean", True)  # nobody looks at the text of these predicates
+TREE = ast.Literal("boolean", True)  # the text of these predicates is not used
 
 Random = np.random.Generator
 Values = npt.NDArray[np.int64]

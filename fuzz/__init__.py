@@ -1,5 +1,5 @@
-"""Hostile input, made by Atheris: one module per target. `python -m fuzz` runs them all for a minute in all.
+"""Fuzzing with Atheris, one module per target. `python -m fuzz` runs all targets, for a minute in total.
 
-Only errors of `milepost.errors` may come out of what reads from outside; anything else is a finding, and Atheris
-writes the input that caused it into `fuzz/findings`. `python -m fuzz.batch fuzz/findings/crash-…` runs it again.
+Parsers of external input may raise only errors of `milepost.errors`. Anything else is a finding, and Atheris writes the
+input that caused it into `fuzz/findings`. `python -m fuzz.batch fuzz/findings/crash-…` runs it again.
 """

@@ -1,6 +1,6 @@
-"""`python -m fuzz [--seconds N]`: every target in turn, each in a process of its own, and how many inputs it ran.
+"""`python -m fuzz [--seconds N]`: run every target in turn, each in its own process, and count the inputs.
 
-With `--runs N --seed S` the inputs are the same every time: that is how the tests see that the targets work.
+With `--runs N --seed S` the inputs are the same every time, which the tests use to check the targets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-# The share of the time each target gets: the decoder reads from the network first and most.
+# The share of the time for each target: the decoder is the first to read from the network, and gets most.
 TARGETS = {"batch": 0.3, "broker": 0.2, "queues": 0.2, "query": 0.15, "schema": 0.15}
 RSS_LIMIT_MB = 2048  # imports and instrumentation take some 300; an input may not make it 2 GiB
 INPUT_SECONDS = 10  # one input that takes longer is a finding
@@ -24,7 +24,7 @@ FINDINGS = Path(__file__).parent / "findings"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="for all targets together")
-    parser.add_argument("--runs", type=int, default=-1, help="inputs for each target, if the time allows; -1: no limit")
+    parser.add_argument("--runs", type=int, default=-1, help="inputs for each target, within the time; -1: no limit")
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("targets", nargs="*", default=list(TARGETS), metavar="target", help=", ".join(TARGETS))
     arguments = parser.parse_args()
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def run(name: str, bounds: list[str]) -> int:
-    """One target; 0 when nothing was found."""
+    """Run one target. Returns 0 when nothing was found."""
     FINDINGS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as corpus:
         command = [

@@ -1,7 +1,8 @@
-"""Bytes into `Batch.decode`: whatever it lets through must be readable to the last value.
+"""Bytes into `Batch.decode`: every value of an accepted batch must be readable.
 
-An input is ``schema u8 · mode u8 · bytes``. Mode even: the bytes as they are, which the checksum nearly always stops.
-Mode odd: version, fingerprint and checksum are set right first, so that mutations reach what lies behind them.
+An input is ``schema u8 · mode u8 · bytes``. With an even mode the bytes are used unchanged, and the checksum nearly
+always refuses them. With an odd mode version, fingerprint and checksum are corrected first, so that mutations reach the
+code behind these checks.
 """
 
 from __future__ import annotations

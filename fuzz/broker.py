@@ -1,8 +1,8 @@
-"""Bytes of a stranger into a broker: whatever they are, the broker stays up and the others get their rows.
+"""Bytes of a hostile client into a broker: the broker must stay up, and other clients must get their rows.
 
-The bytes go the whole way, through frames, control messages, the core, the examination of batches and a real store;
-only the sockets and the store's threads are missing. Half of the inputs come behind a proper handshake, where there
-is more to reach.
+The bytes take the whole path through frames, control messages, the core, the examination of batches and a real store;
+only the sockets and the store's threads are missing. Half of the inputs follow a valid handshake, where there is more
+to reach.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ GREETING = encode_control(Hello(window=1 << 20))
 
 
 class Later:
-    """Instead of an event loop: what is to be called soon is called when `Keeper.work` is done with the rest."""
+    """A replacement for the event loop: scheduled calls run when `Keeper.work` has finished everything else."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -120,7 +120,7 @@ class Wire:
     abort = close
 
     def pause(self) -> None:
-        pass  # what is sent all the same is held
+        pass  # what is sent anyway is held
 
     resume = pause
 
@@ -133,7 +133,7 @@ STORE = open_store(
 
 
 class Keeper:
-    """The store without its threads: everything is carried out at once, in order."""
+    """The store without its threads: every operation runs at once, in order."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -214,7 +214,7 @@ def one_input(data: bytes) -> None:
     broker.run(broker.core.delivery.turn())
     broker.run(broker.core.tick(broker.clock.monotonic()))
     durable.work()
-    assert other.end.connection is not None, "somebody else was disconnected"
+    assert other.end.connection is not None, "another client was disconnected"
     me = other.end.connection
     before = other.delivered
     ids = Ids.single(me.publisher.number, broker.core.broker_id, [1 << 60])
@@ -228,13 +228,13 @@ def one_input(data: bytes) -> None:
     durable.work()
     for topic in list(broker.core.topics.values()):
         assert not topic.log_subscriptions, "a subscription outlived its members"
-        assert not topic.examining, "a batch is looked at for ever"
+        assert not topic.examining, "a batch is examined for ever"
         if topic.stored and topic.name != "d":
             STORE.write([DropTopic(topic.stored)], 1)
 
 
 def _framed(data: bytes) -> list[bytes]:
-    """Make frames of the input: a length that fits and the magic number would hardly ever be guessed."""
+    """Split the input into frames: a valid length and the magic number would hardly ever be guessed."""
     out = []
     while len(data) > 2:
         kind, size, data = data[0], data[1], data[2:]

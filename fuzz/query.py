@@ -1,6 +1,6 @@
-"""Text into the query parser: only `QueryError` and `LimitExceeded` may come out.
+"""Text into the query parser: only `QueryError` and `LimitExceeded` may be raised.
 
-What compiles is evaluated both ways over a few rows, and the vector back end must agree with plain Python.
+Valid queries are evaluated both ways over a few rows, and the vector back end must agree with plain Python.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def one_input(data: bytes) -> None:
     except (QueryError, LimitExceeded):
         return
     try:
-        one_by_one = [wanted.test(row) is True for row in ROWS]  # the third answer is "not known"
+        one_by_one = [wanted.test(row) is True for row in ROWS]  # the third value is "unknown"
     except LimitExceeded:
         return
     assert wanted.mask(BATCH).tolist() == one_by_one, text

@@ -1,9 +1,10 @@
-"""Bytes of a stranger about queues: ENQUEUE and TAKEN frames, and whatever can be asked of a broker with a store.
+"""Bytes of a hostile client about queues: ENQUEUE and TAKEN frames, and all requests to a broker with a store.
 
-An input is ``mode u8 · bytes``. Modes below 32 read the bytes as an ENQUEUE, those below 64 as a TAKEN: what is let
-through must be written as the same bytes. All others are frames behind a handshake, ``kind u8 · size u16 · body``; of
-every batch in an ENQUEUE the fingerprint and the checksum are set right, so that mutations reach what lies behind them.
-The broker stays up, somebody else's message gets through, and nothing of the stranger's transactions is left.
+An input is ``mode u8 · bytes``. Modes below 32 read the bytes as an ENQUEUE, modes below 64 as a TAKEN: accepted bytes
+must be written back unchanged. All others are frames after a handshake, ``kind u8 · size u16 · body``; in every batch
+of an ENQUEUE the fingerprint and the checksum are corrected, so that mutations reach the code behind these checks. The
+broker must stay up, the message of another client must get through, and nothing of the hostile client's transactions
+may be left.
 """
 
 from __future__ import annotations
@@ -74,18 +75,18 @@ LEVELS = ("none", "ordered", "blockwise", "ordered blockwise")
 NOTES = [{"a": 1, "s": "x", "d": None, "l": [1, 2]}, {"a": 2, "s": "", "d": 0.5, "l": []}]
 ORDERS = [{"id": 1, "name": "n", "lines": [{"no": 1, "back": []}]}]
 BATCHES = [bytes(milepost.encode(FLAT, NOTES).data), bytes(milepost.encode(NESTED, ORDERS).data)]
-INSTANCES = count(1)  # nobody is taken for somebody of an earlier input
-KEPT = {"mine", *LEVELS}  # queues that are there for each input
+INSTANCES = count(1)  # no client is mistaken for one of an earlier input
+KEPT = {"mine", *LEVELS}  # queues that exist for each input
 ENQUEUED = 64  # bytes of an ENQUEUE before its queue's name
 
 
 def store(*todo: Any) -> list[Any]:
-    """Outcomes of operations that the target itself does, in one go."""
+    """Outcomes of operations of the target itself, in one group."""
     return STORE.write(todo, 1).outcomes if todo else []
 
 
 def tidy() -> None:
-    """The store as it is at the beginning, as far as the next input can tell."""
+    """Reset the store, as far as the next input can notice."""
     _, gids, decisions, queues, types = store(
         operations.Recover(), operations.Prepared(None), operations.Decisions(), operations.Queues(None),
         operations.Types(),
@@ -95,7 +96,7 @@ def tidy() -> None:
     todo += [operations.Purge(queue.name, None, None, None) for queue in queues]
     todo += [
         operations.DeleteQueue(queue.name) for queue in queues if queue.name not in KEPT
-    ] * 2  # dead ones come last
+    ] * 2  # dead-letter queues come last
     todo += [operations.DeleteType(each.name) for each in types if each.name not in NAMES]
     todo += [operations.DeclareType(str(schema)) for schema in TYPES if schema.name not in _names(types)]
     todo += [
@@ -172,7 +173,7 @@ def _frames(data: bytes) -> None:
         clock.advance(1.0)
         broker.run(broker.core.tick(clock.monotonic()))
         durable.work()
-    assert other.end.connection is not None, "somebody else was disconnected"
+    assert other.end.connection is not None, "another client was disconnected"
     queues, types = store(operations.Queues(None), operations.Types())
     if any(each.name == "mine" for each in queues) and any(each.fingerprint == FLAT.fingerprint for each in _of(types)):
         said = Enqueue(0, 1, 1, "mine", 1.0, 0, 0, True, BATCHES[0])
@@ -180,19 +181,19 @@ def _frames(data: bytes) -> None:
         other.send(encode_control(Finish(request=2, transaction=1, step=2, how="commit")))
         durable.work()
         (page,) = store(operations.Browse("mine", FLAT.name, "a >= 0", 0, 1000))
-        assert not isinstance(page, MilepostError), f"somebody cannot look into his queue: {page}"
-        assert page.count >= len(NOTES), "somebody's messages were lost"
+        assert not isinstance(page, MilepostError), f"another client cannot browse its queue: {page}"
+        assert page.count >= len(NOTES), "messages of another client were lost"
     for wire in (stranger, other):
         if wire.end.connection is not None:
             wire.send(encode_control(Bye()))
         wire.close()
-    for _ in range(3):  # one who did not say that he goes may come back until his lease is over
+    for _ in range(3):  # a client that did not say goodbye may come back until its lease is over
         durable.work()
         broker.run(broker.core.tick(clock.monotonic()))
         clock.advance(SMALL.queue_lease_s)
     durable.work()
     assert not any(broker.core.queues.figures().values()), f"something is left: {broker.core.queues.figures()}"
-    assert not broker.core.memory.held, f"{broker.core.memory.held} bytes are held for nobody"
+    assert not broker.core.memory.held, f"{broker.core.memory.held} bytes are held without a connection"
     tidy()
 
 
@@ -201,7 +202,7 @@ def _of(types: Iterable[Any]) -> list[Any]:
 
 
 def _framed(data: bytes) -> list[bytes]:
-    """Frames of the input, with lengths that fit."""
+    """Frames of the input, with valid lengths."""
     out = []
     while len(data) > 3:
         kind, size, data = data[0], data[1] | data[2] << 8, data[3:]
@@ -216,7 +217,7 @@ def _framed(data: bytes) -> list[bytes]:
 
 
 def _mended(batch: bytes, fingerprint: int) -> bytes:
-    """A batch whose version, fingerprint and checksum are right."""
+    """A batch with the right version, fingerprint and checksum."""
     if len(batch) < BATCH_HEADER.size:
         return batch
     word = int.from_bytes(batch[4:8], "little") & ~(0xFF << 24) | VERSION << 24

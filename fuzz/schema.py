@@ -1,4 +1,4 @@
-"""Text into the schema parsers: only `SchemaError` and `LimitExceeded` may come out, and what parses prints back."""
+"""Text into the schema parsers: only `SchemaError` and `LimitExceeded` may be raised, and valid schemas print back."""
 
 from __future__ import annotations
 

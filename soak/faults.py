@@ -1,7 +1,7 @@
-"""A disk that fails or is full, under load: syncs and writes that fail by strace's hand, and a small file system.
+"""A disk that fails or is full, under load: strace makes syncs and writes fail, and a small file system fills up.
 
-Every put is answered with a success that holds, or with an error; the ledger decides as ever. Only a store in a file is
-looked at: the disk of a PostgreSQL server is that server's.
+Every put must be answered with a success that holds, or with an error; the ledger decides. Only a store in a file is
+tested: the disk of a PostgreSQL server is that server's own concern.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from soak.cast import PUBLISHERS
-from soak.play import Play
-from soak.stage import Stuck
+from soak.processes import Stuck
+from soak.roles import PUBLISHERS
+from soak.scenario import Scenario
 
 FAULT_S = 15.0  # of load while calls fail
 FULL_S = 5.0  # of load on a full disk
 DISK_BYTES = 24 << 20
-ROOM_BYTES = 1 << 20  # that is left when the disk is said to be full: it fills up within seconds
+ROOM_BYTES = 1 << 20  # left when the disk counts as full: they are used within seconds
 
 
 class Fault(NamedTuple):
-    """Which calls of the broker fail, as strace says it. The first ones are left alone, so that it starts."""
+    """The calls of the broker that fail, in strace's notation. The first calls succeed, so that the broker starts."""
 
     calls: str
     error: str
@@ -44,7 +44,7 @@ FAULTS = (*INJECTED, "disk full")
 
 
 def run_fault(name: str, seed: int, seconds: float = FAULT_S) -> int:
-    """One fault; 0 when all is well, or when this machine cannot do it, which is said."""
+    """Run one fault. Returns 0 when all is well, or when this machine cannot produce the fault, which is printed."""
     why = cannot(name)
     if why:
         print(f"{name}: left out, {why}", flush=True)
@@ -53,14 +53,16 @@ def run_fault(name: str, seed: int, seconds: float = FAULT_S) -> int:
     folder = Path(tempfile.mkdtemp(prefix="milepost-soak-"))
     well = False
     try:
-        play = disk_full(folder, seed) if name == "disk full" else failing_calls(folder, seed, INJECTED[name], seconds)
-        verdict = play.verdict()
+        scenario = (
+            disk_full(folder, seed) if name == "disk full" else failing_calls(folder, seed, INJECTED[name], seconds)
+        )
+        verdict = scenario.verdict()
         print(verdict)
-        for complaint in play.complaints:
+        for complaint in scenario.complaints:
             print(f"complaint: {complaint}")
-        if play.broker.failures:
-            print(f"the broker ended by itself {len(play.broker.failures)} times, and was started again")
-        well = bool(verdict) and not play.complaints
+        if scenario.broker.failures:
+            print(f"the broker ended by itself {len(scenario.broker.failures)} times, and was started again")
+        well = bool(verdict) and not scenario.complaints
     except Stuck as error:
         print(f"verdict: BAD, stuck: {error}")
     finally:
@@ -73,7 +75,7 @@ def run_fault(name: str, seed: int, seconds: float = FAULT_S) -> int:
 
 
 def cannot(name: str) -> str:
-    """Why a fault cannot be made here; empty: it can."""
+    """Why a fault cannot be produced here; empty when it can."""
     if name == "disk full":
         return "" if os.geteuid() == 0 and shutil.which("mount") else "mounting a small file system takes root"
     strace = shutil.which("strace")
@@ -87,10 +89,11 @@ def cannot(name: str) -> str:
     return "" if tried.returncode == 0 else "strace may not trace here"
 
 
-def failing_calls(folder: Path, seed: int, fault: Fault, seconds: float) -> Play:
-    """Load on a broker some of whose calls fail, then on one whose calls all work.
+def failing_calls(folder: Path, seed: int, fault: Fault, seconds: float) -> Scenario:
+    """Load on a broker some of whose calls fail, then on a broker whose calls all work.
 
-    For so many seconds, and until a call has failed: a busy machine takes its time to make the first ones.
+    It lasts so many seconds, and at least until a call has failed: a busy machine may take long to make the first
+    calls.
     """
     inject = f"inject={fault.calls}:error={fault.error}:when={fault.when}"
     log = folder / "strace.log"
@@ -99,25 +102,25 @@ def failing_calls(folder: Path, seed: int, fault: Fault, seconds: float) -> Play
         "strace", "-D", "-f", "-qq", "--seccomp-bpf", "-o", str(log),
         "-e", f"trace={fault.calls}", "-e", inject, "-P", str(folder / "soak.db"), "-P", str(folder / "soak.db-wal"),
     )  # fmt: skip
-    play = Play(folder, f"sqlite:///{folder / 'soak.db'}", seed, before=before, broker_may_end=True)
+    scenario = Scenario(folder, f"sqlite:///{folder / 'soak.db'}", seed, before=before, broker_may_end=True)
 
     def failed() -> int:
-        play.keep_going()
+        scenario.keep_going()
         return log.read_text(errors="replace").count("(INJECTED)")
 
     def load() -> None:
-        play.load(seconds)
+        scenario.load(seconds)
         _until(lambda: failed() > 0, "no call failed, so this run shows nothing")
 
-    _played(play, load, play.mend)
+    _played(scenario, load, scenario.mend)
     print(f"{log.read_text(errors='replace').count('(INJECTED)')} calls failed")
-    return play
+    return scenario
 
 
-def disk_full(folder: Path, seed: int) -> Play:
+def disk_full(folder: Path, seed: int) -> Scenario:
     """Load on a broker whose disk fills up, stays full for a while, and has room again."""
     with _small_disk(folder) as disk:
-        play = Play(folder, f"sqlite:///{disk / 'soak.db'}", seed, broker_may_end=True)
+        scenario = Scenario(folder, f"sqlite:///{disk / 'soak.db'}", seed, broker_may_end=True)
         ballast = disk / "ballast"
 
         def fill() -> None:
@@ -131,30 +134,30 @@ def disk_full(folder: Path, seed: int) -> Play:
                         if error.errno != errno.ENOSPC:
                             raise
                         break
-            _until(lambda: _refused(play), "nothing was refused by a broker whose disk is full")
-            play.load(FULL_S)
+            _until(lambda: _refused(scenario), "nothing was refused by a broker whose disk is full")
+            scenario.load(FULL_S)
 
-        _played(play, fill, ballast.unlink)
-        return play
+        _played(scenario, fill, ballast.unlink)
+        return scenario
 
 
-def _played(play: Play, fail: Callable[[], None], mend: Callable[[], None]) -> None:
+def _played(scenario: Scenario, fail: Callable[[], None], mend: Callable[[], None]) -> None:
     try:
-        play.open()
+        scenario.open()
         since = time.monotonic_ns()
         fail()
         mend()
-        play.forgiven(since)
-        marks = play.marks()
-        play.recovered(PUBLISHERS, marks)  # what works again takes puts again
-        play.close()
+        scenario.forgiven(since)
+        marks = scenario.marks()
+        scenario.recovered(PUBLISHERS, marks)  # what works again takes puts again
+        scenario.close()
     finally:
-        play.clear()
+        scenario.clear()
 
 
-def _refused(play: Play) -> bool:
-    play.keep_going()
-    return any(b'["refused"' in play.troupe.records(role).read_bytes() for role in PUBLISHERS)
+def _refused(scenario: Scenario) -> bool:
+    scenario.keep_going()
+    return any(b'["refused"' in scenario.workers.records(role).read_bytes() for role in PUBLISHERS)
 
 
 def _until(condition: Callable[[], bool], otherwise: str) -> None:

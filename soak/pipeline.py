@@ -1,8 +1,8 @@
-"""Kills under a running pipeline: the Spark driver, a Python worker of Spark's, the broker. Then events are counted.
+"""Kills under a running pipeline: the Spark driver, a Python worker of Spark, the broker. Then events are counted.
 
-A publisher numbers its events. Tier 1 discards every seventh and keeps the rest; tier 2 counts them in windows. In the
-end the output has each number that it must have once and no other, and each event is counted in a window or was late,
-once. Late is what comes after a silence, which a kill may make as long as it likes.
+A publisher numbers its events. Tier 1 discards every seventh and keeps the rest; tier 2 counts them in windows. At the
+end the output must have exactly the expected numbers, once each, and each event must be counted once, in a window or as
+late. Events are late after a silence, which a kill may make as long as it likes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any
 
 from milepost.client import Client
 from milepost.pipeline.own_topics import OwnTopics, newest
-from soak.stage import Broker, Stuck
+from soak.processes import Broker, Stuck
 
 SCHEMA = "event: [number: long, at: timestamp, host: string, load: double]"
 START = datetime(2026, 3, 1, tzinfo=UTC)
 STEP_US = 2_000  # of event time between two events
-BATCH = 500  # events of one put, unless it is told otherwise
+BATCH = 500  # events of one put by default
 AHEAD = 100_000  # events that may wait, so that the end does not take longer than the kills
-DISCARDED = 7  # every so manieth event never becomes a result
+DISCARDED = 7  # one event in so many is discarded
 VICTIMS = ("worker", "broker", "driver")
-PROGRESS_S = 240.0  # within which something must go on; only there to end what hangs
+PROGRESS_S = 240.0  # within which there must be progress; ends a run that hangs
 
 DEFINITION = """
 name = "soak"
@@ -57,8 +57,8 @@ compute = {{ least = "min(number)" }}
 """
 
 
-class PipelinePlay:
-    """One run: a broker, a publisher in this process, and `milepost pipeline run` with whatever it starts."""
+class PipelineScenario:
+    """One run: a broker, a publisher in this process, and `milepost pipeline run` with its processes."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class PipelinePlay:
         pause_s: float = 0.05,
         batch: int = BATCH,
     ) -> None:
-        """`batch`: the events of one put. `pause_s`: between two of them."""
+        """`batch` is the number of events of one put, `pause_s` the pause between two puts."""
         self._random = random.Random(seed)
         self._folder = folder
         self._show = show
@@ -129,7 +129,7 @@ class PipelinePlay:
         self.sent += self._batch
 
     def cycles(self, count: int) -> None:
-        """Kill, wait until something has come through again, and kill another."""
+        """Kill a process, wait until results come again, and kill another."""
         for cycle in range(count):
             done = self._results()
             self._progress(done, self._batch)
@@ -146,7 +146,7 @@ class PipelinePlay:
             time.sleep(self._pause_s)
 
     def _progress(self, before: int, more: int) -> None:
-        """Put, until so many more results are there."""
+        """Put until there are so many more results."""
         until = time.monotonic() + PROGRESS_S
         while self._results() < before + more:
             if time.monotonic() > until:
@@ -175,7 +175,7 @@ class PipelinePlay:
                 self._start()
 
     def _workers(self) -> list[int]:
-        """Python processes that Spark has work done by; they come and go, and some are awaited."""
+        """Spark's Python workers. They come and go, so it waits for some."""
         assert self._runner is not None
         until = time.monotonic() + PROGRESS_S
         while time.monotonic() < until:
@@ -186,7 +186,7 @@ class PipelinePlay:
         raise Stuck(f"no worker of Spark for {PROGRESS_S:.0f} s; the last words:\n{self.last_words()}")
 
     def _end_runner(self) -> None:
-        """The driver and everything it started, at once and without a word."""
+        """Kill the driver and all its processes at once."""
         assert self._runner is not None
         family = [self._runner.pid, *descendants(self._runner.pid)]
         for pid in family:
@@ -194,9 +194,9 @@ class PipelinePlay:
         self._runner.wait()
 
     def close(self, *, draining: bool = False) -> list[str]:
-        """Kill the driver, let its successor come to the end, and count; complaints, none when all is well.
+        """Kill the driver, let its successor finish, and count. Returns complaints; none when all is well.
 
-        `draining`: kill that one, too, about when it closes the windows that are open.
+        `draining` also kills the successor, at about the time when it closes the open windows.
         """
         numbers = self.sent
         self.kills["driver"] += 1
@@ -267,9 +267,9 @@ def _compared(what: str, expected: set[int], got: Counter[int]) -> list[str]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Everything that a process has started, and what that has; of the leader of a session, also what is left of it.
+    """All descendants of a process; for the leader of a session, also the remaining processes of the session.
 
-    When the process that forks Spark's workers is killed, they are nobody's children, and work on.
+    When the process that forks Spark's workers is killed, its workers lose their parent and continue.
     """
     children: dict[int, list[int]] = {}
     found: list[int] = []
@@ -306,21 +306,21 @@ def _signal(pid: int) -> None:
 
 
 def soak_pipeline(seed: int, cycles: int, keep: bool = False, *, apart: bool = False) -> int:
-    """For the command line; 0 when all is well."""
+    """Run for the command line. Returns 0 when all is well."""
     print(f"pipeline{' (lanes apart)' if apart else ''}: {cycles} kills, seed {seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="milepost-soak-pipeline-"))
     began, complaints = time.monotonic(), ["it did not come to its end"]
-    play = PipelinePlay(folder, seed, apart=apart, show=lambda line: print(line, flush=True))
+    scenario = PipelineScenario(folder, seed, apart=apart, show=lambda line: print(line, flush=True))
     try:
-        play.open()
-        play.cycles(cycles)
-        complaints = play.close(draining=True)
-        kills = ", ".join(f"{count} {what}" for what, count in sorted(play.kills.items()))
-        print(f"{play.sent:,} events, {sum(play.kills.values())} kills ({kills})")
+        scenario.open()
+        scenario.cycles(cycles)
+        complaints = scenario.close(draining=True)
+        kills = ", ".join(f"{count} {what}" for what, count in sorted(scenario.kills.items()))
+        print(f"{scenario.sent:,} events, {sum(scenario.kills.values())} kills ({kills})")
     except Stuck as error:
         complaints = [str(error)]
     finally:
-        play.clear()
+        scenario.clear()
         if complaints or keep:
             print(f"the records are in {folder}")
         else:

@@ -1,4 +1,4 @@
-"""From a play to its verdict: what all soaks with a ledger have in common."""
+"""Runs a scenario and prints its verdict: shared by all soaks with a ledger."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from soak.database import Database, database
-from soak.stage import Stuck
+from soak.processes import Stuck
 
 
-class Playing(Protocol):
+class AnyScenario(Protocol):
     """Load and kills on one store, from `open` to the verdict of `close`, which is true when it is good."""
 
     complaints: list[str]
@@ -26,13 +26,13 @@ class Playing(Protocol):
         """End all processes, whatever happened."""
 
 
-P = TypeVar("P", bound=Playing)
+P = TypeVar("P", bound=AnyScenario)
 
 
 def judged(
     store: str, made: Callable[[Path, Database], P], run: Callable[[P], str], again: str, keep: bool = False
 ) -> int:
-    """Play on a store of its own, and print what came of it; 0 when all is well.
+    """Run a scenario on a store of its own, and print the result; returns 0 when all is well.
 
     `run` does the kills, and says how many. `again` is the command that makes the same choices. The records stay when
     something is wrong, or when they are to be kept.
@@ -41,17 +41,17 @@ def judged(
     began, well = time.monotonic(), False
     try:
         with database(store, folder) as base:
-            play = made(folder, base)
+            scenario = made(folder, base)
             try:
-                play.open()
-                show(f"  draining after {run(play)}")
-                verdict = play.close()
+                scenario.open()
+                show(f"  draining after {run(scenario)}")
+                verdict = scenario.close()
             finally:
-                play.clear()
+                scenario.clear()
         print(verdict)
-        for complaint in play.complaints:
+        for complaint in scenario.complaints:
             print(f"complaint: {complaint}")
-        well = bool(verdict) and not play.complaints
+        well = bool(verdict) and not scenario.complaints
     except Stuck as error:
         print(f"verdict: BAD, stuck: {error}")
     finally:
@@ -64,5 +64,5 @@ def judged(
 
 
 def show(line: str) -> None:
-    """Print at once: somebody may be watching."""
+    """Print at once, for people who watch."""
     print(line, flush=True)

@@ -1,7 +1,7 @@
-"""One process of the soak: a publisher or a consumer, which notes everything before and after it does it.
+"""One process of the soak: a publisher or a consumer that records everything before and after it does it.
 
-It imports what it needs, says "ready", and waits for its orders on standard input: so a spare one is there at once when
-another was killed. SIGTERM ends it in good order, SIGKILL does not.
+It imports what it needs, prints "ready", and waits for its orders on standard input, so that a spare process is there
+at once when another was killed. SIGTERM ends it in order, SIGKILL does not.
 """
 
 from __future__ import annotations
@@ -32,26 +32,28 @@ from milepost.errors import (
     TimedOut,
 )
 from milepost.testing.ledger import Recorder
-from soak.cast import FEW_FILTER, FILTER, FIRST, SECOND, Role, row
+from soak.roles import FEW_FILTER, FILTER, FIRST, SECOND, Role, row
 
 TAIL_BYTES = 4096  # of a file of records: its last lines
 RETRY_S = 0.05  # between attempts to reach a broker that is being started
-PATIENCE_S = 30.0  # of a client, for one request: longer than a broker takes to come back
-WAIT_S = 0.5  # for a message, before a consumer looks whether it should end
-ANSWER_S = 2.0  # for an answer over ZeroMQ, before the request is made again; a GET waits for `WAIT_S` of it
+PATIENCE_S = 30.0  # of a client, for one request: longer than a broker takes to restart
+WAIT_S = 0.5  # for a message, before a consumer checks whether to end
+ANSWER_S = 2.0  # for an answer over ZeroMQ, before the request is repeated; a GET waits for `WAIT_S` of it
 POST_RESTS = 3  # of a publisher over ZeroMQ: its consumer has two commits for each message, GET and ACK
 
-Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]  # a request over ZeroMQ: its payload, and the answer's
+Ask = Callable[
+    [str, dict[str, Any]], Awaitable[dict[str, Any]]
+]  # a request over ZeroMQ: its payload, and the payload of the answer
 
 
 class Orders(msgspec.Struct):
-    """What a worker is to do."""
+    """The orders of a worker."""
 
     role: Role
     broker: str
     records: str
     seed: str  # of its random choices
-    pause_s: float  # the longest between two puts
+    pause_s: float  # longest time between two puts
 
 
 class Worker:
@@ -63,9 +65,9 @@ class Worker:
         self.dice = random.Random(orders.seed)
         self.ending = asyncio.Event()
         self.sequence = last_sequence(Path(orders.records)) + 1
-        self._settled = True  # the message with a key that was put last is stored
+        self._settled = True  # the last message with a key is stored
         if self.role.kind in ("put_keyed", "post") and self.sequence:
-            self.sequence -= 1  # perhaps an earlier life has put it, and perhaps it was stored: the key tells
+            self.sequence -= 1  # an earlier process may have put it, and it may be stored: the key decides
             self._settled = False
         self.book = Recorder(orders.records, orders.role.name)
 
@@ -104,7 +106,7 @@ class Worker:
             await self._put(client, 1)
 
     async def put_mixed(self, client: AsyncClient) -> None:
-        """One, or many in a batch."""
+        """One message, or many in a batch."""
         while not self.ending.is_set():
             await self._put(client, self.dice.choice((1, 1, 2, 10, 50)))
 
@@ -129,7 +131,7 @@ class Worker:
             await self._rest()
 
     async def put_keyed(self, client: AsyncClient) -> None:
-        """One message at a time under a key, again until it is stored, also after its own death."""
+        """One message at a time under a key, repeated until it is stored, also after its own death."""
         name = self.role.name
         while not self.ending.is_set():
             number = self.sequence
@@ -184,7 +186,7 @@ class Worker:
         await self._rest()
 
     def _failed(self, error: MilepostError, topic: str, first: int, count: int) -> None:
-        """A put that the store refused was not stored. Of one that was not answered nobody knows."""
+        """Record a failed put. A put that the store refused was not stored; a put without an answer is unknown."""
         print(f"{self.role.name}: put {first}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         if isinstance(error, StoreError) and not isinstance(error, StoreUnavailable):
             self.book.refused(self.role.name, topic, first, count)
@@ -200,11 +202,11 @@ class Worker:
     # Consumers
 
     async def get(self, client: AsyncClient) -> None:
-        """Exactly once: one message, or some with one acknowledgement. Noted afterwards, so announced before."""
+        """Exactly once: one message, or some with one acknowledgement. Recorded afterwards, so announced before."""
         subscription, member, topic = self.role.subscription, self.role.name, self.role.topic
         handed = await client.subscribe(topic, name=subscription, start="earliest")
         empty = 0
-        while empty < 2:  # what a get that timed out had taken comes with the next, once its acknowledgement is settled
+        while empty < 2:  # messages of a get that timed out come with the next one, once its acknowledgement is settled
             if self.ending.is_set():
                 await handed.settle()
             count = self.dice.choice((1, 5, 20))
@@ -219,7 +221,7 @@ class Worker:
         self.book.ended(member)
 
     async def follow(self, client: AsyncClient) -> None:
-        """Everything, by a plain subscription: what it missed while its broker was away comes when that is back."""
+        """All messages, by a plain subscription: messages missed while its broker was away come when it is back."""
         following = await client.subscribe(self.role.topic)
         while True:
             message = await following.get(timeout=WAIT_S)
@@ -229,11 +231,11 @@ class Worker:
                 return
 
     async def share(self, client: AsyncClient) -> None:
-        """The same, with a filter, and beside a ZeroMQ client: one message at a time, so that it gets some too."""
+        """The same with a filter, beside a ZeroMQ client: one message at a time, so that both get some."""
         await self.acknowledge(client, FEW_FILTER, prefetch=1)
 
     async def acknowledge(self, client: AsyncClient, where: str | None = None, prefetch: int = 200) -> None:
-        """At least once, in a group: messages are noted before they are acknowledged, and again when they are."""
+        """At least once, in a group: messages are recorded before they are acknowledged, and again afterwards."""
         subscription, member = self.role.subscription, self.role.name
         handed = await client.subscribe(
             self.role.topic, where, name=subscription, start="earliest", ack="explicit", prefetch=prefetch
@@ -254,18 +256,18 @@ class Worker:
                 try:
                     await handed.ack()
                 except NotExpectingAck:
-                    continue  # the connection broke meanwhile: they come again, here or to the other member
+                    continue  # the connection broke meanwhile: they are delivered again, here or to the other member
                 self.book.done(subscription, names, numbers, member=member)
 
     async def request(self, client: AsyncClient) -> None:
-        """At least once, over ZeroMQ, by a gateway of this process which dies with it."""
+        """At least once, over ZeroMQ, through a gateway in this process that dies with it."""
         from milepost.gateway.zmq import Gateway
 
         async with Gateway(self.orders.broker, "127.0.0.1:0") as gateway, requests(gateway.address) as ask:
             await self._fetch(ask)
 
     async def fetch(self, ask: Ask) -> None:
-        """The same by the broker's own port, which is killed with it."""
+        """The same through the broker's own port, which is killed with it."""
         await ask("SUB", {"sub_id": self.role.subscription, "topic": self.role.topic})
         await self._fetch(ask)
 
@@ -279,7 +281,7 @@ class Worker:
                 await self._rest()
                 continue
             named = [got["payload"]["publisher"]], [got["payload"]["sequence"]]
-            if got["message_no"] != last:  # the same comes until it is acknowledged
+            if got["message_no"] != last:  # the same message comes until it is acknowledged
                 self.book.got(subscription, *named, member=member)
                 last = got["message_no"]
             done = await ask("ACK", {"sub_id": subscription, "message_no": last})
@@ -287,7 +289,7 @@ class Worker:
                 self.book.done(subscription, *named, member=member)
 
     async def iterate(self, client: AsyncClient) -> None:
-        """At least once, filtered: coming back for the next message acknowledges the ones before."""
+        """At least once, filtered: asking for the next message acknowledges the previous ones."""
         subscription, member = self.role.subscription, self.role.name
         handed = await client.subscribe(
             self.role.topic, FILTER, name=subscription, start="earliest", ack="auto", prefetch=200
@@ -301,14 +303,14 @@ class Worker:
             await asyncio.gather(leaving, return_exceptions=True)
 
     async def _leave(self, handed: DurableSubscription) -> None:
-        """Ends the iteration when it is time."""
+        """End the iteration when it is time."""
         await self.ending.wait()
         await handed.detach()
 
 
 @asynccontextmanager
 async def requests(address: str) -> AsyncIterator[Ask]:
-    """Requests of a REQ socket to a gateway, in JSON. One that is not answered is made again, word for word."""
+    """Requests of a REQ socket to a gateway, in JSON. A request without an answer is repeated unchanged."""
     import zmq.asyncio
 
     context = zmq.asyncio.Context()
@@ -326,7 +328,7 @@ async def requests(address: str) -> AsyncIterator[Ask]:
             try:
                 answer: dict[str, Any] = msgspec.json.decode(await socket.recv(zmq.NOBLOCK))["payload"]
             except zmq.Again:
-                continue  # it was the answer to an earlier request, which ZeroMQ drops
+                continue  # the answer to an earlier request, which ZeroMQ drops
             return answer
 
     try:
@@ -341,7 +343,7 @@ def columns(messages: list[Any]) -> tuple[list[str], list[int]]:
 
 
 def last_sequence(path: Path) -> int:
-    """The highest sequence that an earlier life may have put; -1: none. Sequences rise, so the last line has it."""
+    """The highest sequence that an earlier process may have put; -1: none. Sequences rise, so the last line has it."""
     if not path.exists():
         return -1
     with path.open("rb") as file:
@@ -359,7 +361,7 @@ def last_sequence(path: Path) -> int:
 
 
 def main() -> None:
-    """Get ready, take orders, and carry them out."""
+    """Get ready, read the orders, and carry them out."""
     print("ready", flush=True)
     orders = msgspec.json.decode(sys.stdin.readline(), type=Orders)
     asyncio.run(Worker(orders).run())

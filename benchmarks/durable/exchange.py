@@ -70,7 +70,7 @@ def ours(broker: str, quick: bool) -> list[Contestant]:
             ways |= {ROWS_IN_TURNS: ("Sliding", "GetMany"), "500 tasks of put; loop": ("Tasks", "Iterate")}
     count = 20_000 if quick else 100_000
     return [
-        Contestant(f"{broker}, {named}", broker, f"{LOAD}.storing:{put}", f"{LOAD}.storing:{get}", count)
+        Contestant(f"{broker}, {named}", broker, f"{LOAD}.durable:{put}", f"{LOAD}.durable:{get}", count)
         for named, (put, get) in ways.items()
     ]
 
@@ -114,7 +114,7 @@ def measure(given: Sequence[Contestant], brokers: Mapping[str, Server], repeats:
                 continue
             where = (broker.host, broker.port, f"kept{number}")
             try:
-                # Whoever gets comes first: it makes what is kept for it.
+                # The consumer starts first: it creates the subscription or queue that keeps the messages.
                 getter = stack.enter_context(Worker("uvloop", acknowledged.get, contestant.getter, *where))
                 getter.hear()
                 putter = stack.enter_context(Worker("uvloop", acknowledged.put, contestant.putter, *where))
@@ -160,8 +160,8 @@ def single(broker: Server, count: int, repeats: int) -> float:
     where = (broker.host, broker.port, "single")
     best = 0.0
     with (
-        Worker("uvloop", acknowledged.get, f"{LOAD}.storing:Get", *where) as getter,
-        Worker("uvloop", acknowledged.put, f"{LOAD}.storing:Many", *where) as putter,
+        Worker("uvloop", acknowledged.get, f"{LOAD}.durable:Get", *where) as getter,
+        Worker("uvloop", acknowledged.put, f"{LOAD}.durable:Many", *where) as putter,
     ):
         getter.hear(), putter.hear()
         for _ in range(repeats):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.durable import logs
-from benchmarks.load import replaying
+from benchmarks.load import replay
 from benchmarks.load.worker import Worker, WorkerFailed
-from benchmarks.peers.storing import StoringMilepost
+from benchmarks.peers.milepost_store import MilepostWithStore
 
 
 @dataclass
@@ -43,8 +43,8 @@ def _measured(name: str, file: Path, rows: int, entries: int, repeats: int) -> R
     wanted = rows // logs.MATCHING
     best, cpu = float("inf"), 0.0
     with (
-        StoringMilepost(str(file)) as broker,
-        Worker("uvloop", replaying.replay, broker.host, broker.port, logs.TOPIC) as reader,
+        MilepostWithStore(str(file)) as broker,
+        Worker("uvloop", replay.replay, broker.host, broker.port, logs.TOPIC) as reader,
     ):
         reader.hear()
         for _ in range(repeats):

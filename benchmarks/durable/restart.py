@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.durable import logs
-from benchmarks.load import replaying
+from benchmarks.load import replay
 from benchmarks.load.worker import Worker, WorkerFailed
-from benchmarks.peers.storing import StoringMilepost
+from benchmarks.peers.milepost_store import MilepostWithStore
 
 NAME = "middle"  # of the subscription
 
@@ -26,16 +26,16 @@ class Restart:
 
 def measure(file: Path, rows: int, repeats: int) -> Restart:
     """Over a store whose log has so many rows; it is left with a subscription more."""
-    with StoringMilepost(str(file)) as broker:
+    with MilepostWithStore(str(file)) as broker:
         where = (broker.host, broker.port, logs.TOPIC, NAME, rows // 2)
-        with Worker("uvloop", replaying.place, *where) as placer:
+        with Worker("uvloop", replay.place, *where) as placer:
             placer.hear()
     taken = []
     started = replayed = 0.0
-    with Worker("uvloop", replaying.first, logs.TOPIC, NAME) as client:
+    with Worker("uvloop", replay.first, logs.TOPIC, NAME) as client:
         for turn in range(repeats):
             began = time.monotonic_ns()
-            with StoringMilepost(str(file)) as broker:
+            with MilepostWithStore(str(file)) as broker:
                 offset, came = client.ask((broker.host, broker.port))
                 if offset != rows // 2 + turn:
                     raise WorkerFailed(f"the message has offset {offset}, and should have {rows // 2 + turn}")
@@ -46,8 +46,8 @@ def measure(file: Path, rows: int, repeats: int) -> Restart:
     return Restart(rows, sorted(taken)[len(taken) // 2], started, replayed)
 
 
-def _replayed_mb(broker: StoringMilepost, rows: int) -> float:
-    with Worker("uvloop", replaying.replay, broker.host, broker.port, logs.TOPIC) as reader:
+def _replayed_mb(broker: MilepostWithStore, rows: int) -> float:
+    with Worker("uvloop", replay.replay, broker.host, broker.port, logs.TOPIC) as reader:
         reader.hear()
         wanted = rows // logs.MATCHING
         came, _ = reader.ask((logs.WHERE, wanted))

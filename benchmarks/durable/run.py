@@ -16,8 +16,8 @@ from benchmarks.durable import commits, disk, exchange, logs, replay, restart
 from benchmarks.parts import carry_out, stop_in_order
 from benchmarks.peers import RabbitMQ, Server, Unavailable
 from benchmarks.peers.jetstream import JetStream, SyncedJetStream
+from benchmarks.peers.milepost_store import MilepostWithStore
 from benchmarks.peers.postgresql import postgresql
-from benchmarks.peers.storing import StoringMilepost
 from benchmarks.peers.streams import RedisStreams
 from benchmarks.report import Report, best_of, ratio
 
@@ -59,7 +59,7 @@ class Run:
     def brokers(self, *kinds: type[Server]) -> Iterator[dict[str, Server]]:
         """Milepost, and those of its peers that can be started, by name; a sentence for each of the others."""
         with ExitStack() as stack:
-            running: dict[str, Server] = {"milepost": stack.enter_context(StoringMilepost())}
+            running: dict[str, Server] = {"milepost": stack.enter_context(MilepostWithStore())}
             for kind in kinds:
                 self.progress(f"starting {kind.name}")
                 try:
@@ -100,7 +100,7 @@ def put_and_get(run: Run) -> None:
         single = exchange.single(brokers["milepost"], 300 if quick else 2_000, 2)
     try:
         run.progress("the same on PostgreSQL")
-        with postgresql() as url, StoringMilepost(url) as broker:
+        with postgresql() as url, MilepostWithStore(url) as broker:
             more = exchange.ours("milepost on PostgreSQL", quick)
             wrong |= exchange.measure(more, {"milepost on PostgreSQL": broker}, 1 if quick else repeats)
             given += more
@@ -170,7 +170,7 @@ def put_and_get(run: Run) -> None:
 def group_commit(run: Run) -> None:
     """`group_commit_gain` and `put_p99_syncs`."""
     run.progress("a hundred publishers with one message in flight each")
-    with StoringMilepost() as broker:
+    with MilepostWithStore() as broker:
         found = commits.measure(broker, 0.6 if run.quick else 3.0, 2 if run.quick else 5)
     over = disk.fdatasync_s(over=True) * 1e3
     ms = {name: float(np.median(getattr(found, name))) / 1e6 for name in ("alone_p50", "p50", "p99", "syncs")}
@@ -274,7 +274,7 @@ KEYS = {
 
 
 def run(quick: bool, parts: Sequence[str] = ()) -> None:
-    """Run the parts that are named, or all; stop every process that was started, whatever happens.
+    """Run the named parts, or all. Every process that was started is stopped, whatever happens.
 
     A part that fails leaves null behind and lets the others go on; then the exit status is 1.
     """

@@ -12,7 +12,7 @@ Reader = Callable[[bytes], Any]
 
 
 class Format(ABC):
-    """One format for one shape. Whatever can be prepared from the shape alone is prepared in the constructor.
+    """One format for one shape. The constructor prepares everything that depends on the shape alone.
 
     `reader` and `projection` are called before the clock starts; what they return is what is timed.
     """

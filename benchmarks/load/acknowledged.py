@@ -62,6 +62,6 @@ async def get(commands: Commands, client: str, host: str, port: int, topic: str)
 
 
 def made(client: str, host: str, port: int, topic: str) -> Any:
-    """`client` is the name of a class, as in benchmarks.load.storing:Rows."""
+    """`client` is the name of a class, as in benchmarks.load.durable:Rows."""
     module, _, name = client.partition(":")
     return getattr(importlib.import_module(module), name)(host, port, topic)

@@ -37,7 +37,7 @@ class Timed(Protocol):
 
 
 class Timer:
-    """Ticks at planned times, `interval` ns apart, whoever is late."""
+    """Ticks at planned times, `interval` ns apart, also when a tick is late."""
 
     def __init__(self, interval: int) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)

@@ -73,7 +73,7 @@ class Callback:
 
 
 class RawPublish:
-    """Prewritten protocol in big writes: what the server can do when nobody's Python is in its way."""
+    """Prewritten protocol in big writes: the capacity of the server without a Python client as the bottleneck."""
 
     def __init__(self, host: str, port: int, topic: str) -> None:
         self._topic = topic

@@ -43,5 +43,5 @@ def columns(count: int) -> dict[str, Any]:
 
 
 def payloads() -> list[bytes]:
-    """What brokers that do not look into a message are given: 100 bytes that nobody had to encode."""
+    """The message for brokers that do not read its content: 100 bytes without any encoding."""
     return [bytes([32 + i % 90]) * BYTES for i in range(DISTINCT)]

@@ -34,7 +34,7 @@ def postgresql() -> Iterator[str]:
 
 
 def database(server: str, name: str) -> str:
-    """The URL of one more empty database of a server, so that those who share it do not share tables.
+    """The URL of one more empty database of a server, so that users of one server do not share tables.
 
     `name` goes into the statement as it is: it is the benchmark's own.
     """

@@ -32,7 +32,7 @@ class Server:
 
     name: ClassVar[str]
     program: ClassVar[str]  # looked for on the PATH and in the folders of system programs
-    package: ClassVar[str]  # of Debian, for who wants to install it
+    package: ClassVar[str]  # of Debian, for the hint how to install it
     clients: ClassVar[tuple[tuple[str, str], ...]] = ()  # modules that the load generators need, and their packages
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class Server:
 
 
 def free_port() -> int:
-    """A port nobody listens on now. Somebody could take it before the broker does; then that broker is left out."""
+    """A free port. Another process could take it before the broker does; then that broker is left out."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.pipeline import events
 from milepost.client import Client
 from milepost.pipeline.definition import Pipeline
-from soak.stage import Broker
+from soak.processes import Broker
 
 MASTER = "local[2]"
 # A short run is over before Java has compiled well what it runs; so it does not try.

@@ -218,7 +218,7 @@ def figures_2_and_3(run: Run) -> None:
     kept = [each.subscribers for each in usual if each.rate >= FULL_RATE]
     if not run.quick:
         run.bar(
-            f"subscribers who get 25 msg/s each ({FULL_RATE:g} or more)", float(max(kept, default=0)), ">=", 3_000.0
+            f"subscribers that get 25 msg/s each ({FULL_RATE:g} or more)", float(max(kept, default=0)), ">=", 3_000.0
         )
 
 
@@ -299,7 +299,7 @@ KEYS = {
 
 
 def run(quick: bool, parts: Sequence[str] = ()) -> None:
-    """Run the parts that are named, or all; stop every process that was started, whatever happens.
+    """Run the named parts, or all. Every process that was started is stopped, whatever happens.
 
     A part that fails leaves null behind and lets the others go on; then the exit status is 1.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -10,13 +9,14 @@ from benchmarks.load import activemq, selective
 from benchmarks.load.selection import Selection
 from benchmarks.load.worker import Worker
 from benchmarks.peers import Server
+from benchmarks.pubsub.throughput import Rates
 
 SELECTORS, QUICK_SELECTORS = 10_000, 1_000
 BATCH_ROWS = 2_000  # events in a put of Milepost's
 
 
 @dataclass
-class Selected:
+class Selected(Rates):
     """What the runs of one broker gave."""
 
     name: str
@@ -25,18 +25,6 @@ class Selected:
     delivered: int = 0  # … and that it did, in the last one
     rates: list[float] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
-
-    @property
-    def best(self) -> float | None:
-        return max(self.rates, default=None)
-
-    @property
-    def median(self) -> float | None:
-        return statistics.median(self.rates) if self.rates else None
-
-    @property
-    def cpu(self) -> float | None:
-        return statistics.median(self.cpu_us) if self.cpu_us else None
 
 
 def measure(ours: Server | None, theirs: Server | None, quick: bool, repeats: int) -> list[Selected]:

@@ -12,19 +12,11 @@ from benchmarks.load.worker import Worker, WorkerFailed
 from benchmarks.peers import Server
 
 
-@dataclass
-class Contestant:
-    """A broker, a kind of client on both ends, and what the runs with them gave."""
+class Rates:
+    """The figures of a contestant's runs; subclasses are dataclasses with these fields."""
 
-    name: str
-    broker: str
-    publisher: str  # module:class, as `benchmarks.load.pair` wants it
-    subscriber: str
-    count: int  # messages in a run, for about a second of it
-    loop: str = "uvloop"
-    rates: list[float] = field(default_factory=list)
-    cpu_us: list[float] = field(default_factory=list)  # the broker's, for each message
-    lost: int = 0  # messages that did not arrive, in all runs
+    rates: list[float]
+    cpu_us: list[float]
 
     @property
     def best(self) -> float | None:
@@ -37,6 +29,21 @@ class Contestant:
     @property
     def cpu(self) -> float | None:
         return statistics.median(self.cpu_us) if self.cpu_us else None
+
+
+@dataclass
+class Contestant(Rates):
+    """A broker, a kind of client on both ends, and what the runs with them gave."""
+
+    name: str
+    broker: str
+    publisher: str  # module:class, as `benchmarks.load.pair` wants it
+    subscriber: str
+    count: int  # messages in a run, for about a second of it
+    loop: str = "uvloop"
+    rates: list[float] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)  # the broker's, for each message
+    lost: int = 0  # messages that did not arrive, in all runs
 
     def figures(self) -> dict[str, float | None]:
         return {"rows_per_s": self.best, "cpu_us_per_row": self.cpu}

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.load import queueing
+from benchmarks.load import queues
 from benchmarks.load.worker import Worker
-from benchmarks.queues.scanning import scan_ms
+from benchmarks.queues.scan import scan_ms
 
 QUALIFYING = 10
 INDEXED = "indexed"  # the name of the series
@@ -56,7 +56,7 @@ def selective(store: str, url: str, tables: str, backlogs: Sequence[int], times:
     dequeues from it.
     """
     found: list[Series] = []
-    with Worker("uvloop", queueing.backlog, url) as client:
+    with Worker("uvloop", queues.backlog, url) as client:
         client.hear()
         for indexed in (True, False):
             series = Series(store, INDEXED if indexed else "no index")
@@ -66,7 +66,7 @@ def selective(store: str, url: str, tables: str, backlogs: Sequence[int], times:
             for backlog in backlogs:
                 client.ask(("fill", queue, backlog - waiting, 0 if waiting else QUALIFYING))
                 waiting = backlog
-                series.take(client, backlog, times, queue, queueing.SELECT, queueing.ORDER, 1)
+                series.take(client, backlog, times, queue, queues.SELECT, queues.ORDER, 1)
                 if not indexed:
                     series.scan_ms[backlog] = scan_ms(tables, queue, times)
             found.append(series)
@@ -76,7 +76,7 @@ def selective(store: str, url: str, tables: str, backlogs: Sequence[int], times:
 def plain(store: str, url: str, backlogs: Sequence[int], times: int) -> list[Series]:
     """Take one message and a hundred, without selection, from a queue without order and from an ordered one."""
     found: list[Series] = []
-    with Worker("uvloop", queueing.backlog, url) as client:
+    with Worker("uvloop", queues.backlog, url) as client:
         client.hear()
         for level in ("none", "ordered"):
             queue = f"growing_{level}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from benchmarks.load import transacting
+from benchmarks.load import transactions
 from benchmarks.load.worker import Worker, WorkerFailed
 
 LOAD = "benchmarks.load"
@@ -22,7 +22,7 @@ class Contestant:
     """A queue, where it is, and what the runs gave."""
 
     name: str
-    kind: str  # module:class, as `benchmarks.load.transacting` wants it
+    kind: str  # module:class, as `benchmarks.load.transactions` wants it
     url: str
     many: int  # messages in a run, a hundred to a transaction
     one: int  # … and one to a transaction; 0: not tried
@@ -60,7 +60,7 @@ def running(
                 wrong[contestant.name] = reason
                 continue
             arguments = (contestant.kind, contestant.url, queue)
-            worker = stack.enter_context(Worker("uvloop", transacting.work, *arguments))
+            worker = stack.enter_context(Worker("uvloop", transactions.work, *arguments))
             try:
                 worker.hear()
             except WorkerFailed as error:

@@ -6,7 +6,7 @@ import statistics
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from benchmarks.load import queueing
+from benchmarks.load import queues
 from benchmarks.load.worker import Worker, WorkerFailed
 
 READERS = 8
@@ -34,10 +34,10 @@ def measure(url: str, given: dict[int, int], rounds: int) -> list[Readers]:
     """`given` says how many messages a round has, by how many go to a transaction. The first round only warms up."""
     found = [Readers(size) for size in given]
     with ExitStack() as stack:
-        writer = stack.enter_context(Worker("uvloop", queueing.backlog, url))
+        writer = stack.enter_context(Worker("uvloop", queues.backlog, url))
         writer.hear()
         writer.ask(("make", QUEUE, False, "none"))
-        readers = [stack.enter_context(Worker("uvloop", queueing.read, url, QUEUE)) for _ in range(READERS)]
+        readers = [stack.enter_context(Worker("uvloop", queues.read, url, QUEUE)) for _ in range(READERS)]
         for reader in readers:
             reader.hear()
         for turn in range(1 + rounds):

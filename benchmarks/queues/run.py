@@ -15,8 +15,8 @@ from benchmarks.durable import disk
 from benchmarks.durable.exchange import by_round
 from benchmarks.load.worker import WorkerFailed
 from benchmarks.parts import carry_out, stop_in_order
+from benchmarks.peers.milepost_store import MilepostWithStore
 from benchmarks.peers.postgresql import database, postgresql, settings
-from benchmarks.peers.storing import StoringMilepost
 from benchmarks.queues import backlog, exchange, readers
 from benchmarks.queues.exchange import LOAD, MANY, ONE, Contestant
 from benchmarks.report import Report, best_of, ratio
@@ -38,7 +38,7 @@ class Run:
         self.stack = ExitStack()  # what lasts until the end
         self._began = time.monotonic()
         self._server = ""
-        self._brokers: dict[str, StoringMilepost] = {}
+        self._brokers: dict[str, MilepostWithStore] = {}
         self.stores: dict[str, str] = {}  # of the brokers: a URL, or the path of a file
 
     def server(self) -> str:
@@ -50,7 +50,7 @@ class Run:
             self.report.figures["postgresql"] = settings(self._server, *names)
         return self._server
 
-    def broker(self, store: str) -> StoringMilepost:
+    def broker(self, store: str) -> MilepostWithStore:
         if store not in self._brokers:
             self.progress(f"starting a broker on {store}")
             if store == "PostgreSQL":
@@ -59,19 +59,19 @@ class Run:
                 folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="milepost-bench-store-"))
                 place = f"{folder}/milepost.db"
             self.stores[store] = place
-            self._brokers[store] = self.stack.enter_context(StoringMilepost(place))
+            self._brokers[store] = self.stack.enter_context(MilepostWithStore(place))
         return self._brokers[store]
 
     def contestant(self, store: str, kind: str, many: int, one: int) -> Contestant:
         """Milepost through a broker, with messages of a kind."""
         broker = self.broker(store)
         name = f"Milepost through a broker on {store}"
-        return Contestant(name, f"{LOAD}.queueing:{kind}", broker.url, many, one, cpu_seconds=broker.cpu_seconds)
+        return Contestant(name, f"{LOAD}.queues:{kind}", broker.url, many, one, cpu_seconds=broker.cpu_seconds)
 
     def brokerless(self, kind: str, many: int, one: int) -> Contestant:
         """Milepost in the application's own process, as the peers are, on a database of its own."""
         url = database(self.server(), "milepost_brokerless")
-        return Contestant("Milepost, no broker, on PostgreSQL", f"{LOAD}.queueing:{kind}", url, many, one)
+        return Contestant("Milepost, no broker, on PostgreSQL", f"{LOAD}.queues:{kind}", url, many, one)
 
     def put(self, **figures: Any) -> None:
         self.report.figures |= figures
@@ -307,7 +307,7 @@ KEYS = {
 
 
 def run(quick: bool, parts: Sequence[str] = ()) -> None:
-    """Run the parts that are named, or all; stop every process that was started, whatever happens.
+    """Run the named parts, or all. Every process that was started is stopped, whatever happens.
 
     A part that fails leaves null behind and lets the others go on; then the exit status is 1.
     """

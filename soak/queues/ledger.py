@@ -1,8 +1,8 @@
-"""Holds against each other what clients of queues have noted: what was committed, and what came out.
+"""Compares the records of all clients of queues: what was committed, and what came out.
 
-A transaction is *committed* when its commit returned, and *undone* when it was aborted, failed, or died before it
-asked for its commit. One that died while it asked is *open*: what others have seen of it says which of the two it was,
-and all of it has to say the same.
+A transaction is *committed* when its commit returned, and *undone* when it was aborted, failed, or died before it asked
+for its commit. A transaction that died during its commit is *open*: what other clients saw of it decides, and all of
+that must agree.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from soak.queues import records
-from soak.queues.cast import level_of
 from soak.queues.records import read_records
+from soak.queues.roles import level_of
 
-SHOWN: Final = 5  # offenders of a kind that are named; the rest is a number
+SHOWN: Final = 5  # offenders of a kind that are named; the others are only counted
 KINDS: Final = {
     "lost": "committed, and taken by no transaction that committed",
-    "twice": "taken by more than one transaction that committed",
-    "leaked": "of a transaction that was undone, and seen all the same",
+    "twice": "taken by several transactions that committed",
+    "leaked": "of a transaction that was undone, but seen",
     "torn": "transactions without an answer, done in part",
     "early": "seen before their commit was asked for",
-    "shared": "taken by somebody while another one had them",
-    "order": "taken behind a later one of their writer",
+    "shared": "taken by two clients at once",
+    "order": "taken after a later one of their writer",
     "block": "committed with a part of a block",
     "changed": "not as they were written",
 }
 
 
 class Message(NamedTuple):
-    """Its writer numbers its messages over all queues."""
+    """A message. Its writer numbers its messages over all queues."""
 
     queue: str
     member: str
@@ -77,7 +77,7 @@ class Deal:
 
 @dataclass
 class Verdict:
-    """True when nothing was found. `str()` shows the figures and every finding."""
+    """The verdict, true when nothing was found. `str()` shows the figures and all findings."""
 
     figures: Counter[str]
     findings: dict[str, list[str]]
@@ -111,12 +111,12 @@ class Ledger:
         self._findings: dict[str, list[str]] = defaultdict(list)
 
     def read(self, path: Path) -> None:
-        """The file of one client."""
+        """Read the file of one client."""
         for event in read_records(path):
             self.note(event)
 
     def note(self, event: records.Event) -> None:
-        """Events of one client in their order; clients one after the other."""
+        """Add an event. Events of one client come in their order, one client after the other."""
         if isinstance(event, records.Began):
             return
         deal = self._deals.setdefault((event.member, event.number), Deal(event.member, event.number))
@@ -142,7 +142,7 @@ class Ledger:
                 deal.said, deal.asked = "commits", event.at
 
     def verdict(self) -> Verdict:
-        """What all that was read says, once nothing is left in the queues."""
+        """The verdict about everything that was read, once the queues are empty."""
         self._resolve()
         self._came_out_once()
         self._seen_in_time()
@@ -159,12 +159,12 @@ class Ledger:
         self._findings[kind].append(str(what))
 
     def _resolve(self) -> None:
-        """Which transactions are committed."""
+        """Decide which transactions are committed."""
         for deal in self._deals.values():
             deal.committed = deal.said == "committed"
             if deal.open and deal.wrote:
                 self._decide(deal, [message in self._seen for message in deal.wrote])
-        for deal in self._deals.values():  # those that only took: had nobody else what they took?
+        for deal in self._deals.values():  # transactions that only took messages: did no other one take them?
             if deal.open and not deal.wrote:
                 self._decide(deal, [not self._consumers(message) for message in deal.took])
 
@@ -190,7 +190,7 @@ class Ledger:
             deal = self._writer.get(message)
             if deal is not None and deal.asked is not None and any(each.at < deal.asked for each in takings):
                 self._found("early", message)
-            # One that committed had what it took from the answer to its dequeue until it asked for the commit.
+            # A committed transaction had its messages from the answer to its dequeue until it asked for the commit.
             for having in takings:
                 ended = having.deal.asked if having.deal.committed else None
                 if ended is not None and any(
@@ -211,7 +211,9 @@ class Ledger:
                     self._found("changed", f"what {deal} made")
 
     def _in_order(self, queue: str) -> None:
-        """Those without an answer are left out: they may be carried out when their writer's next life has begun."""
+        """Check the order. Messages without an answer are left out: they may be written after their writer has
+        restarted.
+        """
         last: dict[str, int] = {}
         takings = [each for each in self._takings(queue) if each.deal.committed]
         for taking in sorted(takings, key=lambda each: each.at):

@@ -1,4 +1,4 @@
-"""What clients of queues note, a line of JSON for each event, written before the call returns.
+"""The events that clients of queues record, one line of JSON each, written before the call returns.
 
 ::
 
@@ -7,11 +7,11 @@
     ["reach", at, member, number, queue]                    … to dequeue
     ["took", at, member, number, queue, writers, numbers, sequences, origins]
     ["commits", at, member, number]                         … to commit, and now one of
-    ["refused", at, member, number]                         it may not, and goes on: a block is not complete
+    ["refused", at, member, number]                         it may not, and continues: a block is not complete
     ["committed", at, member, number]
     ["undone", at, member, number]                          it was aborted, or an error says that it was undone
 
-`at` is the machine's monotonic clock in nanoseconds. A transaction whose last words are "commits" has no answer.
+`at` is the machine's monotonic clock in nanoseconds. A transaction whose last event is "commits" has no answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 
 
 class Began(msgspec.Struct, array_like=True, tag="began", frozen=True):
-    """The first line of each life."""
+    """The first line of each process."""
 
     at: int
     member: str
@@ -44,7 +44,7 @@ class Write(msgspec.Struct, array_like=True, tag="write", frozen=True):
 
 
 class Reach(msgspec.Struct, array_like=True, tag="reach", frozen=True):
-    """Whatever is taken next was taken after this."""
+    """What is taken next was taken after this time."""
 
     at: int
     member: str
@@ -53,7 +53,7 @@ class Reach(msgspec.Struct, array_like=True, tag="reach", frozen=True):
 
 
 class Took(msgspec.Struct, array_like=True, tag="took", frozen=True):
-    """Messages by what they say: who wrote them, in which of its transactions, as which one, made of what."""
+    """Messages by their content: writer, transaction, number and origin."""
 
     at: int
     member: str
@@ -66,7 +66,7 @@ class Took(msgspec.Struct, array_like=True, tag="took", frozen=True):
 
 
 class Commits(msgspec.Struct, array_like=True, tag="commits", frozen=True):
-    """A commit is about to be asked for."""
+    """A commit is about to be requested."""
 
     at: int
     member: str
@@ -82,7 +82,7 @@ class Committed(Commits, tag="committed", frozen=True):
 
 
 class Undone(Commits, tag="undone", frozen=True):
-    """Nothing of it can be so."""
+    """Nothing of it can be stored."""
 
 
 Event: TypeAlias = Began | Write | Reach | Took | Commits | Refused | Committed | Undone
@@ -92,14 +92,14 @@ ENDS: Final = (b'["committed"', b'["undone"', b'["began"')
 
 
 class Book:
-    """A client's file. `life` counts its lives, from 1 on."""
+    """A client's file. `life` counts its processes, from 1."""
 
     def __init__(self, path: Path, member: str) -> None:
         self._member = member
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         before = path.read_bytes()
         if before and not before.endswith(b"\n"):
-            os.write(self._file, b"\n")  # the life before was killed in the middle of a line
+            os.write(self._file, b"\n")  # the previous process was killed in the middle of a line
         self.life: Final = 1 + sum(line.startswith(b'["began"') for line in before.split(b"\n"))
         self._note(Began(time.monotonic_ns(), member))
 
@@ -137,7 +137,7 @@ class Book:
 
 
 def read_records(path: Path) -> Iterator[Event]:
-    """The events of a file in their order. A line that was cut off by the death of its writer is passed over."""
+    """The events of a file in their order. A line that was cut off by the death of its writer is skipped."""
     lines = path.read_bytes().split(b"\n")
     for index, line in enumerate(lines):
         if line:

@@ -1,4 +1,4 @@
-"""What is left in the store of queues that are said to be empty: read from its tables, past the broker."""
+"""Checks that the store of empty queues is really empty, by reading its tables without the broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Rows = Callable[[str], list[tuple[Any, ...]]]
 
 
 def left_over(url: str) -> list[str]:
-    """Complaints about messages, transactions and reservations; none when all is gone."""
+    """Complaints about remaining messages, transactions and reservations; none when all are gone."""
     if url.startswith("sqlite:///"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as store:
             return _looked(lambda text: store.execute(text).fetchall(), "SELECT name FROM sqlite_master")

@@ -1,4 +1,4 @@
-"""One client of queues: writes, moves or drains, in one transaction after the other, and notes what it does."""
+"""One client of queues: writes, moves or drains in one transaction after the other, and records what it does."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ import msgspec
 from milepost import AsyncClient
 from milepost.client import QueueMessage, Transaction
 from milepost.errors import BlockIncomplete, ConnectionLost, StoreError, TimedOut, TransactionAborted
-from soak.queues.cast import LEVELS, TYPE, marks, message, source, target
 from soak.queues.records import Book
+from soak.queues.roles import LEVELS, TYPE, marks, message, source, target
 from soak.worker import PATIENCE_S, RETRY_S, Orders
 
-LIFE: Final = 1_000_000  # transactions, and messages, that a member may have in one life
-WAIT_S: Final = 0.3  # for a message, before a reader looks whether it should end
-ABORTED: Final = 0.12  # the share of transactions that are aborted on purpose
-FLUSHED: Final = 0.3  # … of writing ones that are in the store before they commit
-LONG: Final = 0.04  # … that last, so that somebody dies in the middle of them,
-LONG_S: Final = 0.6  # up to this
+LIFE: Final = 1_000_000  # transactions, and messages, of one process of a member
+WAIT_S: Final = 0.3  # for a message, before a reader checks whether to end
+ABORTED: Final = 0.12  # share of transactions that are aborted on purpose
+FLUSHED: Final = 0.3  # … of writing transactions that are flushed to the store before they commit
+LONG: Final = 0.04  # … that take long, so that clients die in the middle of them
+LONG_S: Final = 0.6  # longest duration of these
 COUNTS: Final = (1, 5, 20)  # messages of one dequeue
-# What a transaction may fail with while others are killed; any other error ends the worker, and is complained about.
+# The errors that a transaction may get while others are killed; any other error ends the worker, and is reported.
 LOST: Final = (TransactionAborted, StoreError, TimedOut, ConnectionLost)
 
 Act = Callable[[Transaction, int], Awaitable[None]]
 
 
 class Damaged(Exception):
-    """A message is not as it was written, or a block is not to be had."""
+    """A message is not as it was written, or the rest of a block cannot be taken."""
 
 
 class Worker:
@@ -58,7 +58,7 @@ class Worker:
             client = AsyncClient(",".join(addresses), name=self.role.name, timeout=PATIENCE_S)
             try:
                 await client.connect()
-            except (ConnectionLost, TimedOut, StoreError):  # a broker without its database takes no client with a name
+            except (ConnectionLost, TimedOut, StoreError):  # a broker without its database accepts no named client
                 await asyncio.sleep(RETRY_S)
                 continue
             try:
@@ -70,7 +70,7 @@ class Worker:
         self.book.close()
 
     def _acts(self) -> list[Act]:
-        """What is done at the same time. Each writes to queues of its own, so that a queue has one order of writing."""
+        """The concurrent activities. Each writes to its own queues, so that a queue has one order of writing."""
         if self.role.kind == "write":
             return [partial(self.write, LEVELS[:2]), partial(self.write, LEVELS[2:])]
         act = self.move if self.role.kind == "move" else self.drain
@@ -87,7 +87,7 @@ class Worker:
                 print(f"{self.role.name} {number}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 await asyncio.sleep(RETRY_S)
 
-    # What they do
+    # Activities
 
     async def write(self, levels: tuple[str, ...], tx: Transaction, number: int) -> None:
         """One to five messages, into one queue or two."""
@@ -103,7 +103,7 @@ class Worker:
         await self._rest()
 
     async def move(self, level: str, tx: Transaction, number: int) -> None:
-        """Messages go from one queue to another: in both, or in neither."""
+        """Move messages from one queue to another, atomically."""
         taken = await self._take(tx, number, source(level), self.dice.choice(COUNTS))
         while taken:
             await self._enqueue(tx, number, target(level), [f"{each.member}/{each.sequence}" for each in taken])
@@ -113,7 +113,7 @@ class Worker:
             taken = await self._rest_of_block(tx, number, source(level))
 
     async def drain(self, level: str, tx: Transaction, number: int) -> None:
-        """Messages go for good."""
+        """Take messages for good."""
         taken = await self._take(tx, number, target(level), self.dice.choice(COUNTS))
         while taken:
             await self._rest()
@@ -138,7 +138,7 @@ class Worker:
                 number,
                 queue,
                 [each.member for each in taken],
-                [each["number"] for each in taken],  # a message out of a queue has a number of its own
+                [each["number"] for each in taken],  # a message from a queue has a `number` attribute of its own
                 [each.sequence for each in taken],
                 [each.origin for each in taken],
             )
@@ -154,7 +154,7 @@ class Worker:
         return taken
 
     async def _end(self, tx: Transaction, number: int) -> bool:
-        """Commit, or abort on purpose; False: more has to be taken before."""
+        """Commit, or abort on purpose. Returns False when more must be taken before."""
         if self.dice.random() < ABORTED:
             await tx.abort()
             self.book.undone(number)
@@ -177,7 +177,7 @@ class Worker:
 
 
 def main() -> None:
-    """Get ready, take orders, and carry them out."""
+    """Get ready, read the orders, and carry them out."""
     print("ready", flush=True)
     orders = msgspec.json.decode(sys.stdin.readline(), type=Orders)
     asyncio.run(Worker(orders).run())

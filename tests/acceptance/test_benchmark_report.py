@@ -70,10 +70,10 @@ def test_a_format_whose_package_is_missing_is_left_out_and_its_ratios_are_null(r
     check = """
 import sys
 sys.modules["lxml"] = None
-from benchmarks import format, reading
+from benchmarks import fields, format
 from benchmarks.messages import SHAPES
-print(reading.LEFT_OUT)
-contest = reading.prepare(SHAPES[4], 5, 1)
+print(fields.LEFT_OUT)
+contest = fields.prepare(SHAPES[4], 5, 1)
 assert "lxml" not in contest.one and "milepost_variants" in contest.one
 print(format._advantage({}, "lxml"), format._least([1.0, None]), format._size_ratio({}, "int", ["lxml"]))
 """

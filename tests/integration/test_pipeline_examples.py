@@ -16,7 +16,7 @@ import pytest
 from milepost.client import Client
 from milepost.pipeline.definition import Pipeline, load_pipeline
 from milepost.pipeline.runner import Runner
-from soak.stage import Broker
+from soak.processes import Broker
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
 FOLDERS = sorted(each for each in EXAMPLES.iterdir() if each.is_dir())

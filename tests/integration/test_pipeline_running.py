@@ -27,8 +27,8 @@ from milepost.pipeline.progress import ProgressSetting
 from milepost.pipeline.runner import Runner
 from milepost.pipeline.status import PipelineStatus
 from milepost.pipeline.takeover import take_over
-from soak.pipeline import PipelinePlay, descendants
-from soak.stage import Broker
+from soak.pipeline import PipelineScenario, descendants
+from soak.processes import Broker
 from tests.integration.spark_cluster import Cluster
 
 pytestmark = pytest.mark.slow
@@ -118,15 +118,15 @@ def held(client: Client, topic: str) -> list[dict[str, Any]]:
 def test_kills_of_driver_worker_and_broker_lose_and_repeat_nothing(tmp_path: Path) -> None:
     seed = int.from_bytes(os.urandom(4), "big")
     # Few events, so that the end does not take longer than the kills.
-    play = PipelinePlay(tmp_path, seed, pause_s=0.5, batch=100)
+    scenario = PipelineScenario(tmp_path, seed, pause_s=0.5, batch=100)
     try:
-        play.open()
-        play.cycles(2)
-        complaints = play.close()  # which kills the driver, too
+        scenario.open()
+        scenario.cycles(2)
+        complaints = scenario.close()  # which kills the driver, too
     finally:
-        play.clear()
+        scenario.clear()
     assert not complaints, f"seed {seed}: {complaints}"
-    assert set(play.kills) == {"driver", "worker", "broker"}
+    assert set(scenario.kills) == {"driver", "worker", "broker"}
 
 
 def test_a_cluster_makes_the_same_as_one_machine_and_goes_on_without_a_worker(

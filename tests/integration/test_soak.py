@@ -10,8 +10,8 @@ import pytest
 
 from soak import faults
 from soak.__main__ import SETTINGS
-from soak.cast import ROLES
-from soak.play import Play
+from soak.roles import ROLES
+from soak.scenario import Scenario
 from soak.worker import last_sequence
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,17 +34,17 @@ def test_sqlite_as_the_command_runs_it():
 
 
 def test_postgresql(postgresql, tmp_path):
-    play = Play(tmp_path, postgresql, 12, settings=SETTINGS["postgresql"])
+    scenario = Scenario(tmp_path, postgresql, 12, settings=SETTINGS["postgresql"])
     try:
-        play.open()
-        assert play.cycles(CYCLES, 900.0) == CYCLES
-        verdict = play.close()
+        scenario.open()
+        assert scenario.cycles(CYCLES, 900.0) == CYCLES
+        verdict = scenario.close()
     finally:
-        play.clear()
+        scenario.clear()
     assert verdict, verdict
-    assert not play.complaints
+    assert not scenario.complaints
     assert verdict.acknowledged
-    assert sum(play.kills.values()) >= CYCLES
+    assert sum(scenario.kills.values()) >= CYCLES
     assert set(verdict.subscriptions) == {role.subscription for role in ROLES if role.subscription}
 
 

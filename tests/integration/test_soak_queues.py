@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from soak.queues import records
-from soak.queues.cast import BROKERLESS
 from soak.queues.ledger import KINDS, Ledger
-from soak.queues.play import SETTINGS, QueuesPlay
 from soak.queues.records import Book, read_records
+from soak.queues.scenario import SETTINGS, QueuesScenario
 from soak.queues.tables import left_over
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,15 +37,15 @@ def test_sqlite_as_the_command_runs_it():
 @pytest.mark.slow
 @pytest.mark.xdist_group("soak")
 def test_two_brokers_of_one_postgresql(postgresql, tmp_path):
-    play = QueuesPlay(tmp_path, postgresql, 15, brokers=2, settings=SETTINGS["postgresql"])
+    scenario = QueuesScenario(tmp_path, postgresql, 15, brokers=2, settings=SETTINGS["postgresql"])
     try:
-        play.open()
-        assert play.cycles(KILLS) >= KILLS
-        verdict = play.close()
+        scenario.open()
+        assert scenario.cycles(KILLS) >= KILLS
+        verdict = scenario.close()
     finally:
-        play.clear()
+        scenario.clear()
     assert verdict, verdict
-    assert not play.complaints
+    assert not scenario.complaints
     assert verdict.figures["written"] == verdict.figures["moved"] == verdict.figures["drained"] > 0
     assert left_over(postgresql) == []
 
@@ -54,18 +53,18 @@ def test_two_brokers_of_one_postgresql(postgresql, tmp_path):
 @pytest.mark.slow
 @pytest.mark.xdist_group("soak")
 def test_clients_without_a_broker_are_killed_in_the_middle_of_a_transaction(postgresql, tmp_path):
-    play = QueuesPlay(tmp_path, postgresql, 16, settings=SETTINGS["postgresql"])
+    scenario = QueuesScenario(tmp_path, postgresql, 16, settings=SETTINGS["postgresql"])
     writer, mover, drain = BROKERLESS
     try:
-        play.open()
+        scenario.open()
         for moment, *roles in (("committing", writer), ("inside", mover), ("committing", drain, mover)):
-            play.strike([], roles, moment)
-        verdict = play.close()
+            scenario.strike([], roles, moment)
+        verdict = scenario.close()
     finally:
-        play.clear()
+        scenario.clear()
     assert verdict, verdict
-    assert not play.complaints
-    assert play.kills == {"writers without a broker": 1, "readers without a broker": 3}
+    assert not scenario.complaints
+    assert scenario.kills == {"writers without a broker": 1, "readers without a broker": 3}
     assert verdict.figures["written"] == verdict.figures["moved"] == verdict.figures["drained"] > 0
     assert left_over(postgresql) == []
 

@@ -372,7 +372,7 @@ def test_epochs_come_once_and_in_order(broker, client, topic):
         epoch(0, 4)
     with pytest.raises(errors.BrokerError, match="Spark commits epoch 2"):
         sink.commit([StagedPart(topic, 3, 0, 5)], 2)
-    with pytest.raises(errors.BrokerError, match="of different queries or epochs"):
+    with pytest.raises(errors.BrokerError, match="belong to different queries or epochs"):
         sink.commit([StagedPart(topic, 2, 0, 6), StagedPart("other", 2, 1, 7)], 2)
     failed = StagedPart(topic, 2, 0, 8)
     sink.stage(failed, iter([pa.record_batch(rows)]))

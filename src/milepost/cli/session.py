@@ -91,13 +91,13 @@ def _said(reconnect: bool) -> Iterator[None]:
         with logged():
             yield
         return
-    nobody = logging.NullHandler()
+    silent = logging.NullHandler()
     log = logging.getLogger("milepost")
-    log.addHandler(nobody)
+    log.addHandler(silent)
     try:
         yield
     finally:
-        log.removeHandler(nobody)
+        log.removeHandler(silent)
 
 
 def topic_named(client: Client, name: str) -> TopicInfo:

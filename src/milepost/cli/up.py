@@ -136,7 +136,7 @@ async def _serve(settings: Settings, console: Console, asked: RequestedExtras) -
     gc.freeze()
     gc.set_threshold(GC_OBJECTS)
     freeze_what_is_loaded()
-    _stop_on_signals(broker)  # before the address is printed: somebody may stop it at once
+    _stop_on_signals(broker)  # before the address is printed, since a user may stop it at once
     try:
         await broker.start()
     except OSError as error:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 AHEAD_ROWS: Final = 1_000_000  # events a lane may have ahead; if it slows down, they cannot move to another lane
 RUN_ROWS: Final = 50_000  # most of one run, so that lanes take turns at a backlog instead of getting one half each
-NOBODY: Final = -1  # the lane of a row that ends the splits
+NO_LANE: Final = -1  # the lane of a row that ends the splits
 STEPS: Final = 4  # in `within_us`: most of that time is left to events that were stored out of order
 LEAST_US: Final = 50_000  # shortest step: finding shorter ones could take longer than rows take to arrive
 LOOKS: Final = 128  # most lookups of positions in one call, a millisecond or less each: they block the runner
@@ -85,7 +85,7 @@ class Splitter:
 
     def _assigned(self, runs: list[LaneRun]) -> None:
         for run in runs:
-            if run.lane == NOBODY:
+            if run.lane == NO_LANE:
                 continue
             key = (run.source, run.log)
             self.given[run.lane] = max(self.given.get(run.lane, 0), run.first + run.stop - run.start)
@@ -198,7 +198,7 @@ class Splitter:
     def end(self) -> None:
         """Tell readers of the splits that the input has ended, until something more is assigned."""
         at_us = round(self._now() * 1_000_000)
-        self._put([LaneRun(0, 0, 0, 0, NOBODY, 0, at_us)])
+        self._put([LaneRun(0, 0, 0, 0, NO_LANE, 0, at_us)])
 
     def _put(self, runs: list[LaneRun]) -> None:
         rows = [

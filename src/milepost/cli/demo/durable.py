@@ -213,9 +213,9 @@ async def _dead(narrator: Narrator, feed: AsyncClient, desk: AsyncClient) -> Non
 @contextmanager
 def quiet() -> Iterator[None]:
     """Hide the clients' logs about the lost broker, which is part of the scene."""
-    log, nobody = logging.getLogger("milepost"), logging.NullHandler()
-    log.addHandler(nobody)
+    log, silent = logging.getLogger("milepost"), logging.NullHandler()
+    log.addHandler(silent)
     try:
         yield
     finally:
-        log.removeHandler(nobody)
+        log.removeHandler(silent)

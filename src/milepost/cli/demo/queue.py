@@ -92,7 +92,7 @@ async def _by_content(narrator: Narrator, desk: AsyncClient, other: AsyncClient)
         await tx.flush()
         before = [message async for message in other.browse("outstanding")]
     after = [message.plain() async for message in other.browse("outstanding")]
-    narrator.claim("nobody saw any of them before the commit, and everybody all of them after it",
+    narrator.claim("no client saw any of them before the commit, and every client all of them after it",
                 not before and after == orders)  # fmt: skip
 
     narrator.say(f"\nTaken where [cyan]{escape(SELECT)}[/]\nin the order of [cyan]{escape(ITEMS)} desc[/]:")

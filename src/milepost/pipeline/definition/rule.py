@@ -74,8 +74,16 @@ class WindowRule(_Rule):
             )
 
 
+class _PairRule(_Rule):
+    within: Duration
+
+    def wrong(self) -> Iterable[tuple[str, str]]:
+        if self.within.us == 0:
+            yield "within", "has no length"
+
+
 @dataclass(frozen=True)
-class SequenceRule(_Rule):
+class SequenceRule(_PairRule):
     """Emits one row for an event `first` that is followed by an event `then` of the same keys within a time."""
 
     kind: ClassVar[str] = "sequence"
@@ -88,13 +96,9 @@ class SequenceRule(_Rule):
     where: str | None = None
     emit: Mapping[str, str] = option(make=dict)
 
-    def wrong(self) -> Iterable[tuple[str, str]]:
-        if self.within.us == 0:
-            yield "within", "has no length"
-
 
 @dataclass(frozen=True)
-class AbsenceRule(_Rule):
+class AbsenceRule(_PairRule):
     """Emits one row for an event `first` that is not followed by an event `without` of the same keys within a time."""
 
     kind: ClassVar[str] = "absence"
@@ -106,10 +110,6 @@ class AbsenceRule(_Rule):
     by: tuple[str, ...] = ()
     where: str | None = None
     emit: Mapping[str, str] = option(make=dict)
-
-    def wrong(self) -> Iterable[tuple[str, str]]:
-        if self.within.us == 0:
-            yield "within", "has no length"
 
 
 Rule: TypeAlias = ThresholdRule | WindowRule | SequenceRule | AbsenceRule

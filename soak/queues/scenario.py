@@ -12,35 +12,35 @@ from typing import Final
 
 from milepost import AsyncClient
 from milepost.errors import MilepostError
-from soak.cast import Role
 from soak.database import Database
-from soak.queues import cast
-from soak.queues.cast import BROKERLESS, DRAINS, MOVERS, QUEUES, READERS, ROLES, WRITERS
+from soak.processes import Broker, Stuck, WorkerProcesses
+from soak.queues import roles
 from soak.queues.ledger import Ledger, Verdict
 from soak.queues.records import ENDS
+from soak.queues.roles import DRAINS, MOVERS, QUEUES, READERS, ROLES, WRITERS
 from soak.queues.tables import left_over
-from soak.stage import Broker, Stuck, Troupe
+from soak.roles import Role
 from soak.verdict import judged, show
 
 LEASE_S: Final = 1.0  # of a transaction whose client is gone
-LOAD_S: Final = 0.4  # the longest that everything runs between a recovery and the next kill
-PAUSE_S: Final = 0.04  # the longest that a client rests, within a transaction or after one
-MOMENT_S: Final = 1.0  # the longest that a client is watched until it is where it shall die
-COMMIT_S: Final = 0.01  # about as long as a commit takes: its client dies before it is sent, or done, or answered
-RECOVERY_S: Final = 60.0  # only there to end what hangs
+LOAD_S: Final = 0.4  # longest time between a recovery and the next kill
+PAUSE_S: Final = 0.04  # longest pause of a client, within a transaction or after one
+MOMENT_S: Final = 1.0  # longest wait for the moment at which a client is killed
+COMMIT_S: Final = 0.01  # about the duration of a commit: its client dies before it is sent, done, or answered
+RECOVERY_S: Final = 60.0  # ends a run that hangs
 LOOK_S: Final = 0.02
 REPORT_CYCLES: Final = 10
 TAIL_BYTES: Final = 4096
 
-# A broker on PostgreSQL that was killed is started again at once, and takes over when its lease is over.
+# A killed broker on PostgreSQL is started again at once, and takes over when its lease is over.
 SETTINGS: Final = {"sqlite": "", "postgresql": "lease_s = 1.5\n"}
-BROKERS: Final = {"sqlite": 1, "postgresql": 2}  # of a PostgreSQL there may be several
+BROKERS: Final = {"sqlite": 1, "postgresql": 2}  # a PostgreSQL store may have several
 
 Show = Callable[[str], None]
 
 
-class QueuesPlay:
-    """Brokers of one store, and their clients. The random choices come from the seed; what meets when does not."""
+class QueuesScenario:
+    """Brokers of one store, and their clients. Random choices come from the seed; the timing does not."""
 
     def __init__(
         self, folder: Path, store: str, seed: int, *, brokers: int = 1, settings: str = "", show: Show = print,
@@ -56,16 +56,16 @@ class QueuesPlay:
         self._address = ",".join(broker.address for broker in self.brokers)
         self.brokerless = BROKERLESS if store.startswith("postgresql") else ()
         elsewhere = dict.fromkeys((role.name for role in self.brokerless), store)
-        self.troupe = Troupe(
+        self.workers = WorkerProcesses(
             folder, self._address, seed, PAUSE_S, module="soak.queues.worker", elsewhere=elsewhere
         )  # fmt: skip
         self.kills: Counter[str] = Counter()
-        self.complaints: list[str] = []  # what went wrong beside what the ledger can see
+        self.complaints: list[str] = []  # problems that the ledger cannot see
         self._store = store
         self._show = show
-        self._crash = crash  # the database's server, which comes back by itself
+        self._crash = crash  # crashes the database server, which restarts by itself
 
-    # The acts
+    # Steps
 
     def open(self) -> None:
         """Start everything, and wait until it works."""
@@ -75,11 +75,11 @@ class QueuesPlay:
         asyncio.run(self._create())
         marks = self._marks()
         for role in ROLES:
-            self.troupe.start(role)
+            self.workers.start(role)
         self._served(marks)
 
     def cycle(self) -> None:
-        """Kill one or several, start them again, and wait until all goes on."""
+        """Kill one or several processes, restart them, and wait until everything works."""
         time.sleep(self.dice.uniform(0.0, LOAD_S))
         if self._crash is not None and self.dice.random() < 0.15:
             marks = self._marks()
@@ -92,9 +92,9 @@ class QueuesPlay:
         self.strike(fallen, workers, self.dice.choice(("anywhere", "inside", "committing")))
 
     def strike(self, fallen: Sequence[Broker], workers: Sequence[Role], moment: str) -> None:
-        """Kill these, the first of the workers at a moment of its transaction, and start them again.
+        """Kill these processes, the first worker at a moment of its transaction, and restart them.
 
-        Clients without a broker have to be back: nobody else is there to take their place at the database.
+        Clients without a broker must recover, because no other client can take their place at the database.
         """
         if workers:
             self._watch(workers[0], moment)
@@ -102,20 +102,20 @@ class QueuesPlay:
             broker.kill()
             self.kills["broker"] += 1
         for role in workers:
-            self.troupe.kill(role)
+            self.workers.kill(role)
             kind = "writers" if role in WRITERS else "readers"
             self.kills[f"{kind} without a broker" if role in self.brokerless else kind] += 1
         marks = self._marks()
         for broker in fallen:
             broker.start()
         for role in workers:
-            self.troupe.start(role)
+            self.workers.start(role)
         for broker in fallen:
             broker.wait()
         self._served(marks, [role for role in workers if role in self.brokerless])
 
     def cycles(self, count: int) -> int:
-        """So many kills or some more; how many it were."""
+        """Run at least so many kills. Returns how many there were."""
         began, told = time.monotonic(), 0
         while (done := sum(self.kills.values())) < count:
             if done >= told + REPORT_CYCLES:
@@ -129,9 +129,9 @@ class QueuesPlay:
 
     def close(self) -> Verdict:
         """Stop the writers, drain, stop the rest, and decide."""
-        self.troupe.stop(WRITERS)
+        self.workers.stop(WRITERS)
         self._drain()
-        self.troupe.stop(READERS)
+        self.workers.stop(READERS)
         self._wait(lambda: left_over(self._store), READERS[:0])
         for broker in self.brokers:
             code = broker.stop()
@@ -139,28 +139,28 @@ class QueuesPlay:
                 self.complaints.append(f"a broker ended with code {code} when told to end")
             if broker.failures:
                 self.complaints.append(f"a broker ended by itself, with codes {broker.failures}")
-        self.complaints += self.troupe.failures
+        self.complaints += self.workers.failures
         ledger = Ledger()
         for role in ROLES:
-            ledger.read(self.troupe.records(role))
+            ledger.read(self.workers.records(role))
         return ledger.verdict()
 
     def clear(self) -> None:
-        """Leave no process behind."""
-        self.troupe.clear()
+        """End all processes."""
+        self.workers.clear()
         for broker in self.brokers:
             broker.kill()
 
-    # How it goes
+    # Progress
 
     async def _create(self) -> None:
         async with AsyncClient(self._address) as client:
-            await client.declare_type(cast.SCHEMA)
+            await client.declare_type(roles.SCHEMA)
             for queue in QUEUES:
-                await client.declare_queue(queue, cast.TYPE, level=cast.level_of(queue))
+                await client.declare_queue(queue, roles.TYPE, level=roles.level_of(queue))
 
     def _watch(self, role: Role, moment: str) -> None:
-        """Wait, not for long, until a client is in the middle of a transaction, or asks for its commit."""
+        """Wait briefly until a client is in the middle of a transaction, or commits."""
         deadline = time.monotonic() + MOMENT_S
         while moment != "anywhere" and time.monotonic() < deadline:
             last = self._lines(role, -TAIL_BYTES)[-1:]
@@ -170,12 +170,12 @@ class QueuesPlay:
             time.sleep(0.0005)
 
     def _marks(self) -> dict[str, int]:
-        """How long the records are now."""
-        paths = {role.name: self.troupe.records(role) for role in ROLES}
+        """The current lengths of the records."""
+        paths = {role.name: self.workers.records(role) for role in ROLES}
         return {name: path.stat().st_size if path.exists() else 0 for name, path in paths.items()}
 
     def _lines(self, role: Role, since: int) -> list[bytes]:
-        path = self.troupe.records(role)
+        path = self.workers.records(role)
         if not path.exists():
             return []
         with path.open("rb") as file:
@@ -183,7 +183,7 @@ class QueuesPlay:
             return file.read().split(b"\n")[:-1]
 
     def _served(self, marks: dict[str, int], back: Sequence[Role] = ()) -> None:
-        """Wait until a transaction of each kind has committed since, and one of each client that must be back."""
+        """Wait until a transaction of each kind, and of each client in `back`, has committed since."""
 
         def missing() -> list[str]:
             kinds = [group[0].kind for group in (WRITERS, MOVERS, DRAINS) if not any(map(moved, group))]
@@ -203,18 +203,18 @@ class QueuesPlay:
             time.sleep(LOOK_S)
 
     def _keep_going(self, roles: tuple[Role, ...]) -> None:
-        """Start again who ended without being killed."""
+        """Restart processes that ended without being killed."""
         for broker in self.brokers:
             if not broker.alive():
                 broker.start()
                 broker.wait()
-        self.troupe.revive(roles)
+        self.workers.revive(roles)
 
     def _last_words(self) -> str:
-        return "\n".join([*(broker.last_words() for broker in self.brokers), self.troupe.last_words()])
+        return "\n".join([*(broker.last_words() for broker in self.brokers), self.workers.last_words()])
 
     def _drain(self) -> None:
-        """Let readers take what is left."""
+        """Let readers take the rest."""
         deadline, least = time.monotonic() + RECOVERY_S, None
         while True:
             try:
@@ -227,12 +227,14 @@ class QueuesPlay:
             if least is None or 0 <= left < least:
                 least, deadline = left, time.monotonic() + RECOVERY_S
             if time.monotonic() > deadline:
-                raise Stuck(f"{left} messages wait, and nobody takes them; the last words:\n{self._last_words()}")
+                raise Stuck(f"{left} messages wait, and no consumer takes them; the last words:\n{self._last_words()}")
             self._keep_going(READERS)
             time.sleep(5 * LOOK_S)
 
     async def _left(self) -> int:
-        """Messages in queues, in whatever state. Looked at one after the other, so that what is moved is not missed."""
+        """Messages in queues, in any state. Queues are read one after the other, so that moved messages are not
+        missed.
+        """
         async with AsyncClient(self._address) as client:
             return sum([sum(_counts((await client.queue(queue)).figures)) for queue in (*QUEUES, *QUEUES)])
 
@@ -246,17 +248,17 @@ def _inside(line: bytes) -> bool:
 
 
 def soak_queues(store: str, seed: int, cycles: int, keep: bool = False) -> int:
-    """For the command line: one store; 0 when all is well."""
+    """Run one store for the command line. Returns 0 when all is well."""
     print(f"queues on {store}: {cycles} kills, seed {seed}", flush=True)
     again = f"python -m soak --queues only --store {store} --queues-cycles {cycles} --seed {seed}"
 
-    def made(folder: Path, base: Database) -> QueuesPlay:
-        return QueuesPlay(
+    def made(folder: Path, base: Database) -> QueuesScenario:
+        return QueuesScenario(
             folder, base.url, seed, brokers=BROKERS[store], settings=SETTINGS[store], show=show, crash=base.crash
         )
 
-    def run(play: QueuesPlay) -> str:
-        play.cycles(cycles)
-        return play.killed()
+    def run(scenario: QueuesScenario) -> str:
+        scenario.cycles(cycles)
+        return scenario.killed()
 
     return judged(store, made, run, again, keep)

@@ -13,7 +13,7 @@ from benchmarks.load.payload import rows
 from benchmarks.load.worker import Commands
 
 ANSWER_SECONDS = 60.0
-FILL = 1_000  # messages to a transaction when a backlog is made, which nobody times
+FILL = 1_000  # messages of a transaction when a backlog is made, which is not timed
 WANTED = "WANTED"  # the venue of the messages that qualify
 SELECT, ORDER = f"venue = '{WANTED}'", "size desc"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from benchmarks.load import queueing
+from benchmarks.load import queues
 from milepost.query import parse_schema
 from milepost.query.sql import Tables
 from milepost.storage.sqlite import CACHE_KIB
@@ -26,7 +26,7 @@ _FREE = "q.lsf = 'c' AND q.owner = 0 AND q.due_us <= {now} AND q.ends_us > {now}
 
 
 def scan_ms(store: str, queue: str, times: int) -> float:
-    """The median of some scans, in ms: each table of a queue of `queueing.backlog` once, by predicate and order.
+    """The median of some scans, in ms: each table of a queue of `queues.backlog` once, by predicate and order.
 
     To join them is left out: what a database makes of that depends on what it knows about them, and every way to do it
     takes longer than this. `store` is the URL of PostgreSQL, or the path of SQLite's file; its broker is idle.
@@ -36,7 +36,7 @@ def scan_ms(store: str, queue: str, times: int) -> float:
         bare = "" if store.startswith("postgresql") else " NOT INDEXED"
         texts = [
             f"SELECT count(*) FROM {header} q{bare} WHERE {_FREE.format(now=time.time_ns() // 1_000)}",
-            f"SELECT r.mid FROM {root} r{bare} WHERE r.{values['venue']} = '{queueing.WANTED}' "
+            f"SELECT r.mid FROM {root} r{bare} WHERE r.{values['venue']} = '{queues.WANTED}' "
             f"ORDER BY r.{values['size']} DESC, r.mid LIMIT 1",
         ]
         return statistics.median([_timed(run, texts) for _ in range(WARM + times)][WARM:]) / 1e6
@@ -53,7 +53,7 @@ def _timed(run: Callable[[str], Sequence[Any]], texts: list[str]) -> int:
 def _tables(run: Callable[[str], Sequence[Any]], queue: str) -> tuple[str, str, dict[str, str]]:
     """The queue's table, the root table of its type, and there the columns by attribute."""
     ((number,),) = run(f"SELECT number FROM queues WHERE name = '{queue}'")
-    ((kind, source),) = run(f"SELECT number, source FROM queue_types WHERE name = '{queueing.type_of(queue)}'")
+    ((kind, source),) = run(f"SELECT number, source FROM queue_types WHERE name = '{queues.type_of(queue)}'")
     root = Tables(parse_schema(source), kind).root
     return f"q{number}", root.name, {path[-1]: column.name for path, column in root.by_path.items()}
 

@@ -1,4 +1,4 @@
-"""A process that fills a queue and empties it, so many messages to a transaction, whoever's queue it is."""
+"""A process that fills a queue and empties it, with a number of messages in each transaction, for any queue system."""
 
 from __future__ import annotations
 

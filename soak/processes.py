@@ -1,4 +1,4 @@
-"""The processes of the soak, started and killed."""
+"""Starts and kills the processes of the soak."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pathlib import Path
 
 import msgspec
 
-from soak.cast import Role
+from soak.roles import Role
 from soak.worker import Orders
 
 SPARES = 2  # workers that have imported everything and wait
-START_S = 60.0  # for a broker to listen; only there to end what hangs
+START_S = 60.0  # for a broker to listen; ends a start that hangs
 END_S = 60.0
 
 
 class Stuck(Exception):
-    """Something did not come back."""
+    """Something did not recover."""
 
 
 class Broker:
-    """`milepost up`, at one address over all its lives."""
+    """`milepost up`, with one address for all its processes."""
 
     def __init__(
         self, folder: Path, store: str, *, before: tuple[str, ...] = (), settings: str = "", zeromq: bool = False
@@ -39,10 +39,10 @@ class Broker:
         self.zeromq = f"tcp://127.0.0.1:{_free_port()}" if zeromq else ""
         self.log = folder / "broker.log"
         self.starts = 0
-        self.failures: list[int] = []  # exit codes of lives that ended by themselves
+        self.failures: list[int] = []  # exit codes of processes that ended by themselves
         self._config = folder / "broker.toml"
         self._config.write_text(f'[broker]\nstore = "{store}"\nhttp = ""\nzmq = "{self.zeromq}"\n{settings}')
-        self._before = before  # a command that runs the broker, as strace does
+        self._before = before  # a command that runs the broker, such as strace
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -57,7 +57,7 @@ class Broker:
         self.starts += 1
 
     def wait(self) -> None:
-        """Until it listens."""
+        """Wait until it listens."""
         process = self._process
         assert process is not None
         assert process.stdout is not None
@@ -73,7 +73,7 @@ class Broker:
         raise Stuck(f"the broker does not listen; its last words:\n{self.last_words()}")
 
     def alive(self) -> bool:
-        """Whether it still runs. One that ended by itself is counted."""
+        """Whether it still runs. A process that ended by itself is counted."""
         if self._process is not None and self._process.poll() is not None:
             self.failures.append(self._process.returncode)
             _reap(self._process)
@@ -87,14 +87,14 @@ class Broker:
             self._process = None
 
     def mend(self) -> None:
-        """Kill it, and start it plainly: without the command that ran it."""
+        """Kill it, and start it without the command that ran it."""
         self._before = ()
         self.kill()
         self.start()
         self.wait()
 
     def stop(self) -> int:
-        """In good order; its exit code."""
+        """Stop it in order. Returns its exit code."""
         if self._process is None:
             return 0
         self._process.send_signal(signal.SIGTERM)
@@ -108,9 +108,9 @@ class Broker:
         return code
 
     def stuck_at(self) -> str:
-        """End it, and say what its threads were doing; with that its log ends."""
+        """End it, and return the stacks of its threads, which are at the end of its log."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGABRT)  # which Python's fault handler answers with all stacks
+            self._process.send_signal(signal.SIGABRT)  # Python's fault handler responds with all stacks
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_S)
             self.kill()
@@ -120,20 +120,20 @@ class Broker:
         return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
 
 
-class Troupe:
-    """The workers."""
+class WorkerProcesses:
+    """The worker processes."""
 
     def __init__(
         self, folder: Path, broker: str, seed: int, pause_s: float, *, module: str = "soak.worker",
         elsewhere: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        """`elsewhere`: the addresses of those who do not go to `broker`, by name."""
+        """`elsewhere`: by name, the addresses of workers that do not use `broker`."""
         self._folder = folder
         self._broker = broker
         self._elsewhere = elsewhere or {}
         self._seed = seed
         self._pause_s = pause_s
-        self._module = module  # that a worker runs
+        self._module = module  # the module that a worker runs
         self._spares: deque[subprocess.Popen[str]] = deque()
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._lives: dict[str, int] = {}
@@ -150,7 +150,7 @@ class Troupe:
             )  # fmt: skip
 
     def start(self, role: Role) -> None:
-        """A spare takes the role, and another gets ready."""
+        """Give a spare process the role, and prepare another spare."""
         life = self._lives[role.name] = self._lives.get(role.name, 0) + 1
         while len(self._spares) <= SPARES:
             self._spares.append(self._spare())
@@ -168,7 +168,7 @@ class Troupe:
         _reap(process)
 
     def revive(self, roles: tuple[Role, ...]) -> None:
-        """Start whoever ended by itself, which is noted."""
+        """Restart workers that ended by themselves, and record it."""
         for role in roles:
             process = self._running.get(role.name)
             if process is not None and process.poll() is not None:
@@ -177,7 +177,7 @@ class Troupe:
                 self.start(role)
 
     def stop(self, roles: tuple[Role, ...]) -> None:
-        """In good order: each finishes what it does."""
+        """Stop workers in order: each finishes its current work."""
         leaving = [self._running.pop(role.name) for role in roles if role.name in self._running]
         for process in leaving:
             process.send_signal(signal.SIGTERM)
@@ -190,7 +190,7 @@ class Troupe:
             _reap(process)
 
     def clear(self) -> None:
-        """Kill whatever is left."""
+        """Kill the remaining processes."""
         for process in (*self._spares, *self._running.values()):
             process.kill()
             if process.stdin is not None and not process.stdin.closed:

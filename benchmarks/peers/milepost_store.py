@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.peers.server import Server
 
 
-class StoringMilepost(Server):
+class MilepostWithStore(Server):
     """`milepost up` on SQLite or PostgreSQL, without metrics and without the ZeroMQ port."""
 
     name = "milepost"

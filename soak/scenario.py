@@ -12,21 +12,21 @@ from pathlib import Path
 from milepost import AsyncClient
 from milepost.errors import MilepostError
 from milepost.testing.ledger import Recorder, Verdict
-from soak import cast
-from soak.cast import CONSUMERS, FOLLOWER, MORTALS, PUBLISHERS, REQUESTERS, ROLES, TOPICS, Role
-from soak.stage import Broker, Stuck, Troupe
+from soak import roles
+from soak.processes import Broker, Stuck, WorkerProcesses
+from soak.roles import CONSUMERS, FOLLOWER, MORTALS, PUBLISHERS, REQUESTERS, ROLES, TOPICS, Role
 
-LOAD_S = 0.12  # the longest that everything runs between a recovery and the next kill
-PAUSE_S = 0.02  # the longest between two puts of a publisher: consumers that sync each message keep up with that
-RECOVERY_S = 60.0  # only there to end what hangs
-LOOK_S = 0.02  # between looks whether it has recovered
+LOAD_S = 0.12  # longest time between a recovery and the next kill
+PAUSE_S = 0.02  # longest time between two puts of a publisher, so that consumers that sync each message keep up
+RECOVERY_S = 60.0  # ends a run that hangs
+LOOK_S = 0.02  # between two checks for the recovery
 REPORT_CYCLES = 10
 
 Show = Callable[[str], None]
 
 
-class Play:
-    """A broker and its clients on one store. The random choices come from the seed; what meets when does not."""
+class Scenario:
+    """A broker and its clients on one store. Random choices come from the seed; the timing does not."""
 
     def __init__(
         self, folder: Path, store: str, seed: int, *, show: Show = print, settings: str = "",
@@ -36,16 +36,16 @@ class Play:
         self.dice = random.Random(seed)
         self.broker = Broker(folder, store, settings=settings, before=before, zeromq=True)
         elsewhere = dict.fromkeys((role.name for role in REQUESTERS), self.broker.zeromq)
-        self.troupe = Troupe(folder, self.broker.address, seed, PAUSE_S, elsewhere=elsewhere)
+        self.workers = WorkerProcesses(folder, self.broker.address, seed, PAUSE_S, elsewhere=elsewhere)
         self.kills: Counter[str] = Counter()
-        self.complaints: list[str] = []  # what went wrong beside what the ledger can see
+        self.complaints: list[str] = []  # problems that the ledger cannot see
         self._show = show
         self._broker_may_end = broker_may_end
-        self._crash = crash  # the database's server, which comes back by itself
-        self._alive = time.monotonic_ns()  # when the broker was last seen to run
+        self._crash = crash  # crashes the database server, which restarts by itself
+        self._alive = time.monotonic_ns()  # when the broker was last seen running
         self._book = Recorder(folder / "observer.records", "observer")
 
-    # The acts
+    # Steps
 
     def open(self) -> None:
         """Start everything, and wait until it works."""
@@ -53,14 +53,14 @@ class Play:
         self.broker.wait()
         asyncio.run(self._declare())
         marks = self.marks()
-        self.troupe.start(FOLLOWER)
+        self.workers.start(FOLLOWER)
         asyncio.run(self._followed())
         for role in MORTALS:
-            self.troupe.start(role)
+            self.workers.start(role)
         self.recovered(ROLES, marks)
 
     def cycle(self) -> None:
-        """Kill one or several at a random moment, start them again, and wait until all goes on."""
+        """Kill one or several processes at a random moment, restart them, and wait until everything works."""
         time.sleep(self.dice.uniform(0.0, LOAD_S))
         if self._crash is not None and self.dice.random() < 0.1:
             since = time.monotonic_ns()
@@ -78,12 +78,12 @@ class Play:
             self.broker.kill()
             self.kills["broker"] += 1
         for role in workers:
-            self.troupe.kill(role)
+            self.workers.kill(role)
             self.kills["publishers" if role in PUBLISHERS else "consumers"] += 1
         if broker:
             self.broker.start()
         for role in workers:
-            self.troupe.start(role)
+            self.workers.start(role)
         if broker:
             self.broker.wait()
             self._book.broke(killed)
@@ -93,7 +93,7 @@ class Play:
             asyncio.run(self._observe())
 
     def cycles(self, count: int, seconds: float) -> int:
-        """So many cycles, or for so long; how many it were."""
+        """Run so many cycles, or for so long. Returns the number of cycles."""
         began = time.monotonic()
         done = 0
         while done < count and time.monotonic() - began < seconds:
@@ -106,7 +106,7 @@ class Play:
         return done
 
     def load(self, seconds: float) -> None:
-        """Just let it run."""
+        """Let it run without kills."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.keep_going()
@@ -114,47 +114,47 @@ class Play:
 
     def close(self) -> Verdict:
         """Stop the publishers, drain, stop the rest, and decide."""
-        self.troupe.stop(PUBLISHERS)
+        self.workers.stop(PUBLISHERS)
         self._drain()
-        self.troupe.stop((*CONSUMERS, FOLLOWER))
+        self.workers.stop((*CONSUMERS, FOLLOWER))
         code = self.broker.stop()
         if code:
             self.complaints.append(f"the broker ended with code {code} when told to end")
         self._book.close()
-        self.complaints += self.troupe.failures
+        self.complaints += self.workers.failures
         if self.broker.failures and not self._broker_may_end:
             self.complaints.append(f"the broker ended by itself, with codes {self.broker.failures}")
         return self.verdict()
 
     def verdict(self) -> Verdict:
-        """What the records so far say."""
-        ledger = cast.ledger()
+        """The verdict about the records so far."""
+        ledger = roles.ledger()
         for path in sorted(self.folder.glob("*.records")):
             ledger.read(path)
         return ledger.verdict()
 
     def clear(self) -> None:
-        """Leave no process behind."""
-        self.troupe.clear()
+        """End all processes."""
+        self.workers.clear()
         self.broker.kill()
 
-    # How it goes
+    # Progress
 
     def marks(self) -> dict[str, int]:
-        """How long the records are now."""
-        return {role.name: _size(self.troupe.records(role)) for role in ROLES}
+        """The current lengths of the records."""
+        return {role.name: _size(self.workers.records(role)) for role in ROLES}
 
     def recovered(self, roles: tuple[Role, ...], marks: dict[str, int]) -> None:
-        """Wait until each of these has put or got something since."""
+        """Wait until each of these roles has put or got something since."""
         self._wait(lambda: [role for role in roles if not self._moved(role, marks)])
 
     def _served(self, marks: dict[str, int]) -> None:
-        """Wait until a put has returned, and a message has arrived. Other clients may still be on their way back."""
+        """Wait until a put has returned and a message has arrived. Other clients may still be reconnecting."""
         groups = (PUBLISHERS, CONSUMERS)
         self._wait(lambda: [group[0] for group in groups if not any(self._moved(role, marks) for role in group)])
 
     def _moved(self, role: Role, marks: dict[str, int]) -> bool:
-        return _moved(self.troupe.records(role), marks[role.name])
+        return _moved(self.workers.records(role), marks[role.name])
 
     def _wait(self, missing: Callable[[], list[Role]]) -> None:
         deadline = time.monotonic() + RECOVERY_S
@@ -164,29 +164,30 @@ class Play:
                 names = ", ".join(sorted(role.name for role in waiting))
                 raise Stuck(
                     f"nothing of {names} for {RECOVERY_S:g} s; the broker's last words:\n{self.broker.stuck_at()}\n"
-                    f"and the workers':\n{self.troupe.last_words()}"
+                    f"and the workers':\n{self.workers.last_words()}"
                 )
             time.sleep(LOOK_S)
 
     def keep_going(self, roles: tuple[Role, ...] = ROLES) -> None:
-        """Start again who ended without being killed."""
+        """Restart processes that ended without being killed."""
         if self.broker.alive():
             self._alive = time.monotonic_ns()
         else:
             self.broker.start()
             self.broker.wait()
             self._book.broke(self._alive)
-        self.troupe.revive(roles)
+        self.workers.revive(roles)
 
     def forgiven(self, since: int) -> None:
-        """The broker could store nothing for a while: messages may come again without a mark, as after a kill.
+        """Excuse missing redelivery marks: the broker could store nothing for a while, so messages may come again
+        without a mark, as after a kill.
 
-        It counts deliveries in memory, and loses the count when nobody takes part in a subscription any more.
+        It counts deliveries in memory, and loses the count when a subscription has no members any more.
         """
         self._book.broke(since)
 
     def mend(self) -> None:
-        """Start the broker anew, without whatever makes its calls fail."""
+        """Restart the broker without the command that makes its calls fail."""
         killed = time.monotonic_ns()
         self.broker.mend()
         self._book.broke(killed)
@@ -194,7 +195,7 @@ class Play:
     async def _declare(self) -> None:
         async with AsyncClient(self.broker.address) as client:
             for topic in TOPICS:
-                await client.declare_topic(topic, cast.SCHEMA, durable=True)
+                await client.declare_topic(topic, roles.SCHEMA, durable=True)
             for role in REQUESTERS:
                 if role.subscription:  # a SUB begins at the next message, and others may be faster
                     await (await client.subscribe(role.topic, name=role.subscription)).detach()
@@ -205,11 +206,11 @@ class Play:
         async with AsyncClient(self.broker.address) as client:
             while not (await client.status())["subscriptions"]:
                 if time.monotonic() > deadline:
-                    raise Stuck(f"the follower has not subscribed:\n{self.troupe.last_words()}")
+                    raise Stuck(f"the follower has not subscribed:\n{self.workers.last_words()}")
                 await asyncio.sleep(LOOK_S)
 
     async def _observe(self) -> int:
-        """Note the cursors; how many messages wait for consumers."""
+        """Record the cursors. Returns the number of messages that wait for consumers."""
         behind = 0
         async with AsyncClient(self.broker.address) as client:
             for topic in TOPICS:
@@ -220,7 +221,7 @@ class Play:
         return behind
 
     def _drain(self) -> None:
-        """Let consumers take what is left."""
+        """Let consumers take the rest."""
         deadline, least = time.monotonic() + RECOVERY_S, None
         while True:
             try:
@@ -234,8 +235,8 @@ class Play:
                 least, deadline = behind, time.monotonic() + RECOVERY_S
             if time.monotonic() > deadline:
                 raise Stuck(
-                    f"{behind} messages wait, and nobody takes them; the workers' last words:\n"
-                    f"{self.troupe.last_words()}"
+                    f"{behind} messages wait, and no consumer takes them; the workers' last words:\n"
+                    f"{self.workers.last_words()}"
                 )
             self.keep_going(CONSUMERS)
             time.sleep(LOOK_S)
@@ -246,7 +247,7 @@ def _size(path: Path) -> int:
 
 
 def _moved(path: Path, since: int) -> bool:
-    """Whether records tell of a put that returned, or of a message that came."""
+    """Whether the records have a put that returned, or a message that came."""
     if _size(path) <= since:
         return False
     with path.open("rb") as file:

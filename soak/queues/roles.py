@@ -1,14 +1,14 @@
-"""Who takes part in the soak of queues, and what a message says about itself."""
+"""The roles of the soak of queues, and the content of a message."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from soak.cast import Role
+from soak.roles import Role
 
 LEVELS: Final = ("none", "ordered", "blockwise", "ordered blockwise")
 TYPE: Final = "step"
-# The list is a table of its own in the store: it has to come and go with its message.
+# The list is a separate table in the store, which must be written and removed with its message.
 SCHEMA: Final = f"{TYPE}: [member: string, number: long, sequence: long, origin: string, marks: *(long)*]"
 
 WRITERS: Final = (Role("writer-1", "write", ""), Role("writer-2", "write", ""))
@@ -16,11 +16,7 @@ MOVERS: Final = (Role("mover-1", "move", ""), Role("mover-2", "move", ""))
 DRAINS: Final = (Role("drain-1", "drain", ""), Role("drain-2", "drain", ""))
 READERS: Final = MOVERS + DRAINS
 ROLES: Final = WRITERS + READERS
-BROKERLESS: Final = (
-    WRITERS[1],
-    MOVERS[1],
-    DRAINS[1],
-)  # on PostgreSQL these go to the database itself, without a broker
+BROKERLESS: Final = (WRITERS[1], MOVERS[1], DRAINS[1])  # on PostgreSQL these use the database without a broker
 
 
 def source(level: str) -> str:
@@ -37,12 +33,12 @@ QUEUES: Final = tuple(name(level) for level in LEVELS for name in (source, targe
 
 
 def level_of(queue: str) -> str:
-    """The level, which is in the name."""
+    """The level in the name of a queue."""
     return queue.partition(" ")[2]
 
 
 def message(member: str, number: int, sequence: int, origin: str) -> dict[str, Any]:
-    """Written by a member's transaction, as its message `sequence`; made of `origin`, or "" when of nothing."""
+    """A message of a member's transaction, with the number `sequence`, made from `origin` ("": from nothing)."""
     return {
         "member": member,
         "number": number,
@@ -53,5 +49,5 @@ def message(member: str, number: int, sequence: int, origin: str) -> dict[str, A
 
 
 def marks(sequence: int) -> list[int]:
-    """What the list of a message has to contain."""
+    """The expected list of a message."""
     return [sequence + each for each in range(sequence % 4)]

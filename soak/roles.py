@@ -1,4 +1,4 @@
-"""Who takes part: topics, publishers, consumers, and what the ledger expects of them."""
+"""The roles of the soak: topics, publishers, consumers, and what the ledger expects of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SCHEMA = "entry: [publisher: string, sequence: long, third: int8, bulk: string]"
 BULK = "x" * 60  # makes a message of some hundred bytes
 FILTER = "third = 0"
 FEW = 20
-FEW_FILTER = f"sequence % {FEW} = 0"  # as many as a client with two commits for each message keeps up with
+FEW_FILTER = f"sequence % {FEW} = 0"  # as many as a client with two commits for each message can process
 
 
 class Role(NamedTuple):
-    """A worker process: its name is also that of its publisher or its member, and of its file of records."""
+    """A worker process. Its name is also the name of its publisher or member, and of its records file."""
 
     name: str
     kind: str  # a function of `soak.worker`
@@ -42,24 +42,26 @@ CONSUMERS = (
     Role("zeromq", "fetch", THIRD, "zeromq"),
 )
 MORTALS = PUBLISHERS + CONSUMERS
-REQUESTERS = tuple(role for role in MORTALS if role.kind in ("post", "fetch"))  # of the broker's own port for ZeroMQ
-# It begins before everybody else and is never killed: where it is, only its client knows. Brokers and databases are.
+REQUESTERS = tuple(
+    role for role in MORTALS if role.kind in ("post", "fetch")
+)  # clients of the broker's own port for ZeroMQ
+# It starts first and is never killed, because only its client knows its position. Brokers and databases are killed.
 FOLLOWER = Role("follower", "follow", FIRST, "follower")
 ROLES = (FOLLOWER, *MORTALS)
 
 
 def row(publisher: str, sequence: int) -> dict[str, Any]:
-    """A message that says who put it, and as which one."""
+    """A message that names its publisher and its sequence."""
     return {"publisher": publisher, "sequence": sequence, "third": sequence % 3, "bulk": BULK}
 
 
 def ledger() -> Ledger:
-    """A ledger that knows what to expect."""
+    """A ledger with all expectations."""
     made = Ledger()
     made.subscription("plain", FIRST, "once")
     made.subscription("group", FIRST, "at least once")
     made.subscription("filtered", FIRST, "at least once", wants=lambda _, sequences: sequences % 3 == 0)
-    # ZeroMQ tells of no redelivery.
+    # ZeroMQ does not report redeliveries.
     made.subscription("shared", FIRST, "at least once", wants=lambda _, sequences: sequences % FEW == 0, marked=False)
     made.subscription("second", SECOND, "once")
     made.subscription("zeromq", THIRD, "at least once", marked=False)
