@@ -53,7 +53,11 @@ def run_fault(name: str, seed: int, seconds: float = FAULT_S) -> int:
     folder = Path(tempfile.mkdtemp(prefix="milepost-soak-"))
     well = False
     try:
-        play = disk_full(folder, seed) if name == "disk full" else failing_calls(folder, seed, INJECTED[name], seconds)
+        play = (
+            disk_full(folder, seed, min(seconds, FULL_S))
+            if name == "disk full"
+            else failing_calls(folder, seed, INJECTED[name], seconds)
+        )
         verdict = play.verdict()
         print(verdict)
         for complaint in play.complaints:
@@ -114,8 +118,8 @@ def failing_calls(folder: Path, seed: int, fault: Fault, seconds: float) -> Play
     return play
 
 
-def disk_full(folder: Path, seed: int) -> Play:
-    """Load on a broker whose disk fills up, stays full for a while, and has room again."""
+def disk_full(folder: Path, seed: int, seconds: float) -> Play:
+    """Load on a broker whose disk fills up, stays full for so many seconds, and has room again."""
     with _small_disk(folder) as disk:
         play = Play(folder, f"sqlite:///{disk / 'soak.db'}", seed, broker_may_end=True)
         ballast = disk / "ballast"
@@ -132,7 +136,7 @@ def disk_full(folder: Path, seed: int) -> Play:
                             raise
                         break
             _until(lambda: _refused(play), "nothing was refused by a broker whose disk is full")
-            play.load(FULL_S)
+            play.load(seconds)
 
         _played(play, fill, ballast.unlink)
         return play

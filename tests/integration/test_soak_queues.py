@@ -16,7 +16,7 @@ from soak.queues.records import Book, read_records
 from soak.queues.tables import left_over
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = 3
+KILLS = 2
 IN, OUT = "in ordered blockwise", "out ordered blockwise"
 
 
