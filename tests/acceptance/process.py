@@ -3,7 +3,6 @@
 import os
 import re
 import select
-import socket
 import subprocess
 import sys
 import time
@@ -22,12 +21,6 @@ def command(*arguments):
 
 def started(*arguments, **options):
     return subprocess.Popen(command(*arguments), stdin=subprocess.DEVNULL, env=environment(), **options)
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 class Up:

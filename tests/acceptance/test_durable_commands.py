@@ -14,9 +14,10 @@ import zmq
 from milepost.cli.session import connected, transact
 from milepost.client import Client
 from milepost.errors import StateLost, TransactionAborted
+from soak.stage import free_port
 
 from .conftest import ROOT
-from .process import PATIENCE, Up, command, environment, free_port, refused, started, until
+from .process import PATIENCE, Up, command, environment, refused, started, until
 
 QUOTE = "quote: [symbol: string, price: double, size: int?]"
 ALONE = ("--listen", "127.0.0.1:0", "--http", "", "--zmq", "")
