@@ -16,15 +16,19 @@ SECONDS_OF_FUZZING ?= 60
 SOAK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check prepared lint warm bench soak fuzz lock clean
+.PHONY: help setup java demo test check prepared lint warm bytecode bench soak search fuzz lock clean
 .DELETE_ON_ERROR:
+# The tests start hundreds of Python processes. Without bytecode files each of them compiles Milepost anew, which is more
+# than a third of the time that it takes to start.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
-	@echo "make test               run everything: lint, types, all tests, short benchmarks (15 to 20 minutes on two cores)"
+	@echo "make test               run everything: lint, types, all tests, short benchmarks (about 12 minutes on two cores)"
 	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
 	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, input_queues, pubsub, durable, queues, pipeline, control; QUICK=1: a short run"
 	@echo "make soak               kill brokers and clients of topics, queues and pipelines, on each store, and count what arrived"
+	@echo "make search             look for counterexamples to every property, with five times the random examples of make test"
 	@echo "make fuzz               throw a minute of hostile input at the decoder and the parsers"
 	@echo "make lock               pin every dependency anew in requirements.lock"
 	@echo "make clean              remove .venv and everything generated"
@@ -68,11 +72,11 @@ demo: WITHOUT_JAVA := echo "The demo goes on without its scene on Spark."
 demo: $(READY) java
 	@$(BIN)/python -m milepost.cli demo
 
-test: ALSO := $(ARCHIVE)
-# Three workers for two cores: there is always one that waits for a disk, a broker or a clock.
+test: ALSO := $(ARCHIVE) bytecode
+# Four workers for two cores: there is always one or two that wait for a disk, a broker or a clock.
 test: prepared java
 	@echo "running all tests"
-	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --hypothesis-profile=ci --durations=25 tests
+	@$(BIN)/python -m pytest -q -n 4 --dist loadgroup --hypothesis-profile=ci --durations=25 tests
 
 # One core each.
 prepared: $(READY)
@@ -85,6 +89,11 @@ check: prepared
 # Before the tests and not within them: without kernels a broker answers more slowly, and compiles beside what is tested.
 warm: $(READY)
 	@$(BIN)/python -m milepost.cli warm
+
+# pytest rewrites the assertions of a module when it is imported first. All workers begin at once: without this each of
+# them rewrites all modules.
+bytecode: $(READY)
+	@$(BIN)/python -m pytest -q --collect-only tests >/dev/null
 
 $(ARCHIVE): $(LOCKED) | $(READY) java
 	@$(BIN)/python -m tests.spark_archive $@
@@ -100,8 +109,12 @@ bench: $(READY) $(if $(filter pipeline control,$(NAME)),java)
 	@QUICK=$(QUICK) $(BIN)/python -m benchmarks $(NAME)
 
 # SOAK passes more to it: make soak SOAK="--store sqlite --seed 7"
-soak: $(READY) warm java
+soak: $(READY) warm java $(if $(SOAK),,search)
 	@$(BIN)/python -m soak $(SOAK)
+
+# `make test` draws few random examples of each property, and other ones each time.
+search: $(READY) warm
+	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=long -m hypothesis tests/unit
 
 fuzz: $(READY)
 	@$(BIN)/python -m fuzz --seconds $(SECONDS_OF_FUZZING)
