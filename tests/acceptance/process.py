@@ -49,6 +49,11 @@ class Up:
         assert "Traceback" not in self.errors.read_text()
 
 
+def pause():
+    """Before the next look at a broker: looking all the time would take the core that others need to get there."""
+    select.select([], [], [], 0.02)
+
+
 def until(terminal, words):
     """What a terminal shows, up to some words; fails when they do not come."""
     seen = b""

@@ -12,7 +12,7 @@ import pytest
 from milepost import Client
 
 from .conftest import ROOT
-from .process import PATIENCE, Up
+from .process import PATIENCE, Up, pause
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_the_commands_print_what_the_readme_shows(broker, number, tmp_path):
             )
             with Client(broker.address) as client:
                 while not client.status()["subscriptions_total"]:
-                    pass
+                    pause()
             continue
         done = subprocess.run(
             text, shell=True, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
