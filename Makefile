@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
-	@echo "make test               run everything: lint, types, all tests, short benchmarks (about 12 minutes on two cores)"
+	@echo "make test               run everything: lint, types, all tests, short benchmarks (15 to 20 minutes on two cores)"
 	@echo "make check              format, lint, types, import layers, unit tests (under a minute)"
 	@echo "make bench NAME=format  one benchmark, against its peers; also NAME=query, match, input_queues, pubsub, durable, queues, pipeline, control; QUICK=1: a short run"
 	@echo "make soak               kill brokers and clients of topics, queues and pipelines, on each store, and count what arrived"
