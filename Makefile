@@ -16,8 +16,11 @@ SECONDS_OF_FUZZING ?= 60
 SOAK ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check prepared lint warm bench soak fuzz lock clean
+.PHONY: help setup java demo test check prepared lint warm bytecode bench soak search fuzz lock clean
 .DELETE_ON_ERROR:
+# The tests start hundreds of Python processes. Without bytecode files each of them compiles Milepost anew, which is more
+# than a third of the time that it takes to start.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo               see what Milepost does, on the terminal, in under two minutes"
@@ -26,6 +29,7 @@ help:
 	@echo "make bench NAME=format  one benchmark, against its peers (QUICK=1: a short run); also NAME=query, match,"
 	@echo "                        input_queues, pubsub, durable, queues, pipeline, control"
 	@echo "make soak               kill brokers, stores, clients and pipelines under load, and count what arrived"
+	@echo "make search             look for counterexamples to every property, with five times the examples of make test"
 	@echo "make fuzz               a minute of hostile input for the decoder, the parsers and the broker"
 	@echo "make setup              only install: the pinned packages, and Milepost, into .venv"
 	@echo "make lock               resolve and pin every dependency again, in requirements.lock"
@@ -70,11 +74,11 @@ demo: WITHOUT_JAVA := echo "The demo goes on without its scene on Spark."
 demo: $(READY) java
 	@$(BIN)/python -m milepost.cli demo
 
-test: ALSO := $(ARCHIVE)
-# Three workers for two cores, because one of them usually waits for a disk, a broker or a clock.
+test: ALSO := $(ARCHIVE) bytecode
+# Four workers for two cores, because one or two of them usually wait for a disk, a broker or a clock.
 test: prepared java
 	@echo "running all tests"
-	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --hypothesis-profile=ci --durations=25 tests
+	@$(BIN)/python -m pytest -q -n 4 --dist loadgroup --hypothesis-profile=ci --durations=25 tests
 
 # Lint and kernels side by side, one core each.
 prepared: $(READY)
@@ -87,6 +91,11 @@ check: prepared
 # Before the tests and not within them: without kernels a broker answers more slowly, and compiles while it is tested.
 warm: $(READY)
 	@$(BIN)/python -m milepost.cli warm
+
+# pytest rewrites the assertions of a module when it is imported first. All workers begin at once: without this each of
+# them rewrites all modules.
+bytecode: $(READY)
+	@$(BIN)/python -m pytest -q --collect-only tests >/dev/null
 
 $(ARCHIVE): $(LOCKED) | $(READY) java
 	@$(BIN)/python -m tests.spark_archive $@
@@ -102,8 +111,12 @@ bench: $(READY) $(if $(filter pipeline control,$(NAME)),java)
 	@QUICK=$(QUICK) $(BIN)/python -m benchmarks $(NAME)
 
 # SOAK has further options: make soak SOAK="--store sqlite --seed 7"
-soak: $(READY) warm java
+soak: $(READY) warm java $(if $(SOAK),,search)
 	@$(BIN)/python -m soak $(SOAK)
+
+# `make test` draws few random examples of each property, and other ones each time.
+search: $(READY) warm
+	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=long -m hypothesis tests/unit
 
 fuzz: $(READY)
 	@$(BIN)/python -m fuzz --seconds $(SECONDS_OF_FUZZING)

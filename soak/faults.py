@@ -54,7 +54,9 @@ def run_fault(name: str, seed: int, seconds: float = FAULT_S) -> int:
     well = False
     try:
         scenario = (
-            disk_full(folder, seed) if name == "disk full" else failing_calls(folder, seed, INJECTED[name], seconds)
+            disk_full(folder, seed, min(seconds, FULL_S))
+            if name == "disk full"
+            else failing_calls(folder, seed, INJECTED[name], seconds)
         )
         verdict = scenario.verdict()
         print(verdict)
@@ -117,8 +119,8 @@ def failing_calls(folder: Path, seed: int, fault: Fault, seconds: float) -> Scen
     return scenario
 
 
-def disk_full(folder: Path, seed: int) -> Scenario:
-    """Load on a broker whose disk fills up, stays full for a while, and has room again."""
+def disk_full(folder: Path, seed: int, seconds: float) -> Scenario:
+    """Load on a broker whose disk fills up, stays full for so many seconds, and has room again."""
     with _small_disk(folder) as disk:
         scenario = Scenario(folder, f"sqlite:///{disk / 'soak.db'}", seed, broker_may_end=True)
         ballast = disk / "ballast"
@@ -135,7 +137,7 @@ def disk_full(folder: Path, seed: int) -> Scenario:
                             raise
                         break
             _until(lambda: _refused(scenario), "nothing was refused by a broker whose disk is full")
-            scenario.load(FULL_S)
+            scenario.load(seconds)
 
         _played(scenario, fill, ballast.unlink)
         return scenario

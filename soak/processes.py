@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import select
 import signal
@@ -34,9 +35,9 @@ class Broker:
     def __init__(
         self, folder: Path, store: str, *, before: tuple[str, ...] = (), settings: str = "", zeromq: bool = False
     ) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.address = f"milepost://127.0.0.1:{self.port}"
-        self.zeromq = f"tcp://127.0.0.1:{_free_port()}" if zeromq else ""
+        self.zeromq = f"tcp://127.0.0.1:{free_port()}" if zeromq else ""
         self.log = folder / "broker.log"
         self.starts = 0
         self.failures: list[int] = []  # exit codes of processes that ended by themselves
@@ -210,7 +211,17 @@ def _reap(process: subprocess.Popen[str]) -> None:
         process.stdout.close()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port() -> int:
+    """A port that a server may leave and come back to.
+
+    Not one that the system chooses: it would give the same port to the next connection of any process, while the
+    server is away. Ports below 32,768 go to nobody who has not asked for them.
+    """
+    while True:
+        port = random.randrange(16_384, 32_768)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:  # somebody has it
+                continue
+            return port

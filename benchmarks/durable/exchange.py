@@ -68,7 +68,7 @@ def ours(broker: str, quick: bool) -> list[Contestant]:
         ways |= {MANY_IN_TURNS: ("ManyInTurns", "GetMany"), ENCODED: ("Encoded", "GetMany")}
         if not quick:
             ways |= {ROWS_IN_TURNS: ("Sliding", "GetMany"), "500 tasks of put; loop": ("Tasks", "Iterate")}
-    count = 20_000 if quick else 100_000
+    count = 4_000 if quick else 100_000
     return [
         Contestant(f"{broker}, {named}", broker, f"{LOAD}.durable:{put}", f"{LOAD}.durable:{get}", count)
         for named, (put, get) in ways.items()
@@ -76,7 +76,7 @@ def ours(broker: str, quick: bool) -> list[Contestant]:
 
 
 def peers(quick: bool) -> list[Contestant]:
-    few, some, many = (2_000, 5_000, 15_000) if quick else (10_000, 30_000, 60_000)
+    few, some, many = (500, 1_000, 3_000) if quick else (10_000, 30_000, 60_000)
     rabbitmq = (f"{LOAD}.confirms:Publish", f"{LOAD}.confirms:Consume")
     jetstream = (f"{LOAD}.jetstream:Publish", f"{LOAD}.jetstream:Fetch")
     ways = {"500 XADDs in a pipeline": "Add", "2 × 250 XADDs in two threads": "AddInTurns"}

@@ -29,7 +29,7 @@ ROWS, QUICK_ROWS = 300_000, 20_000
 def measure(batched: Path, many: int, quick: bool) -> list[Replay]:
     """A log written in batches, one written one row at a time and compacted, and that one as it was before."""
     few = QUICK_ROWS if quick else ROWS
-    repeats = 3 if quick else 5
+    repeats = 1 if quick else 5
     found = [_measured("in batches of 10,000", batched, many, many // logs.BATCH_ROWS, repeats)]
     with logs.one_by_one(few) as (raw, entries, compacted, joined):
         found.append(_measured("one row at a time, compacted", compacted, few, joined, 4 * repeats))

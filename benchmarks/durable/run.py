@@ -23,7 +23,7 @@ from benchmarks.report import Report, best_of, ratio
 
 Bar = tuple[str, float, str, float]
 PUT_BAR = GET_BAR = 4.0
-ROWS, QUICK_ROWS = 10_000_000, 1_000_000  # of the log that is replayed and restarted over
+ROWS, QUICK_ROWS = 10_000_000, 200_000  # of the log that is replayed and restarted over
 EMPTY_ROWS = 1_000  # of the log that memory is compared with
 
 
@@ -88,7 +88,7 @@ def put_and_get(run: Run) -> None:
     """
     quick = run.quick
     given = exchange.ours("milepost", quick) + exchange.peers(quick)
-    repeats = 2 if quick else 4
+    repeats = 1 if quick else 4
     kinds: tuple[type[Server], ...] = (RedisStreams, JetStream, SyncedJetStream)
     if quick:  # it takes longest of all to start, and is far from the best
         run.report.leave_out(RabbitMQ.name, "a short run has no time for it")
@@ -97,7 +97,7 @@ def put_and_get(run: Run) -> None:
     with run.brokers(*kinds) as brokers:
         run.progress("putting and getting")
         wrong = exchange.measure(given, brokers, repeats)
-        single = exchange.single(brokers["milepost"], 300 if quick else 2_000, 2)
+        single = exchange.single(brokers["milepost"], 100 if quick else 2_000, 2)
     try:
         run.progress("the same on PostgreSQL")
         with postgresql() as url, MilepostWithStore(url) as broker:
@@ -171,7 +171,7 @@ def group_commit(run: Run) -> None:
     """`group_commit_gain` and `put_p99_syncs`."""
     run.progress("a hundred publishers with one message in flight each")
     with MilepostWithStore() as broker:
-        found = commits.measure(broker, 0.6 if run.quick else 3.0, 2 if run.quick else 5)
+        found = commits.measure(broker, 0.3 if run.quick else 3.0, 1 if run.quick else 5)
     over = disk.fdatasync_s(over=True) * 1e3
     ms = {name: float(np.median(getattr(found, name))) / 1e6 for name in ("alone_p50", "p50", "p99", "syncs")}
     run.report.table(

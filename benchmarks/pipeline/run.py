@@ -109,7 +109,7 @@ def ends(run: Run) -> None:
 
 def peak(run: Run) -> None:
     """`paper_peak_ok` and `p99_s`."""
-    seconds = float(run.some(60, 3))
+    seconds = float(run.some(60, 1))
     run.progress(f"{PAPER_PEAK:,.0f} events a second for {seconds:.0f} s through both tiers and a monitor")
     found = parts.peak(run.world, seconds, PAPER_PEAK)
     if run.went("peak", int(found["done"])):

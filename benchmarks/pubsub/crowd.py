@@ -11,7 +11,7 @@ from benchmarks.load.worker import Worker
 from benchmarks.peers import Milepost
 
 PUBLISHERS = 1_000
-IDLE, QUICK_IDLE = 10_000, 2_000  # connections
+IDLE, QUICK_IDLE = 10_000, 500  # connections
 TOPIC = "crowd"
 PAIR = ("benchmarks.load.milepost:Put", "benchmarks.load.milepost:Views")
 

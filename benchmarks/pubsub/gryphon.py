@@ -18,7 +18,7 @@ from benchmarks.peers import Milepost
 # Figure 2 and 3.
 PUBLISHERS, RATE = 6, 25.0  # rows a second of each
 SUBSCRIBERS = (500, 1_000, 1_500, 2_000, 3_000, 4_500, 6_000, 7_000)
-QUICK_SUBSCRIBERS = (500, 1_500)
+QUICK_SUBSCRIBERS = (100, 300)
 OVERLOAD = 10  # times the rate, at the end: what a broker does when it cannot keep up
 SAMPLES = 3  # of the queues, evenly over a point
 # A publisher may have two dozen rows under way, and a subscriber some hundred waiting. With the defaults, which are
@@ -28,8 +28,8 @@ WINDOWS = {"put_window": 4_096, "queue_bytes": 65_536}
 # Figure 4.
 HOT_TOPICS, HOT_RATE, HOT_EACH = 4, 20.0, 100
 COLD_TOPICS, COLD_RATE = 10, 0.1
-COLD, QUICK_COLD = 4_000, 1_000
-COLD_SECONDS, QUICK_COLD_SECONDS = 1 / COLD_RATE, 2.0  # of a window: each cold topic has just one row in a full one
+COLD, QUICK_COLD = 4_000, 200
+COLD_SECONDS, QUICK_COLD_SECONDS = 1 / COLD_RATE, 0.5  # of a window: each cold topic has just one row in a full one
 COLD_WINDOWS, QUICK_COLD_WINDOWS = 5, 1
 
 SETTLE_SHARE = 0.2  # of the time that is measured passes between a change and its beginning

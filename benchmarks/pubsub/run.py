@@ -58,7 +58,7 @@ def pair_throughput(run: Run) -> None:
         run.report.leave_out(kind.name, "a short run has no time for it")
     contestants = throughput.contestants(run.quick)
     with run.brokers(*kinds) as brokers:
-        for name, reason in throughput.measure(contestants, brokers, 2 if run.quick else 5).items():
+        for name, reason in throughput.measure(contestants, brokers, 1 if run.quick else 5).items():
             run.report.leave_out(name, reason)
     run.report.table(
         "One publisher, one subscriber, 100-byte messages of five fields",
@@ -196,7 +196,7 @@ def many_selectors(run: Run) -> None:
 
 def figures_2_and_3(run: Run) -> None:
     """`fig2` and `fig3`."""
-    numbers, seconds = (gryphon.QUICK_SUBSCRIBERS, 1.0) if run.quick else (gryphon.SUBSCRIBERS, 10.0)
+    numbers, seconds = (gryphon.QUICK_SUBSCRIBERS, 0.3) if run.quick else (gryphon.SUBSCRIBERS, 10.0)
     points = [point for cut in (True, False) for point in gryphon.figures(numbers, seconds, cut, not run.quick)]
     run.report.table(
         "Gryphon's Figures 2 and 3: six publishers, load generators on the same machine",
@@ -243,8 +243,8 @@ def cold_subscribers(run: Run) -> None:
 
 def publishers(run: Run) -> None:
     """`many_publishers`."""
-    number = 200 if run.quick else crowd.PUBLISHERS
-    found = crowd.many_publishers(number, 100 if run.quick else 200, 2 if run.quick else 4)
+    number = 50 if run.quick else crowd.PUBLISHERS
+    found = crowd.many_publishers(number, 100 if run.quick else 200, 1 if run.quick else 4)
     run.report.table(
         f"{number:,} publishers of single rows, one subscriber",
         ("", "rows/s", "broker CPU µs/row"),
@@ -256,7 +256,7 @@ def publishers(run: Run) -> None:
 def idle_connections(run: Run) -> None:
     """`kb_per_connection` and `idle_slowdown`."""
     number = crowd.QUICK_IDLE if run.quick else crowd.IDLE
-    found = crowd.idle(number, 40_000 if run.quick else 300_000, 2 if run.quick else 6)
+    found = crowd.idle(number, 5_000 if run.quick else 300_000, 1 if run.quick else 6)
     run.report.table(
         f"{number:,} idle connections",
         ("kB of broker memory each", "rows/s of a hot pair without them", "with them"),

@@ -11,7 +11,7 @@ from benchmarks.load.worker import Worker
 from benchmarks.peers import Server
 from benchmarks.pubsub.throughput import Rates
 
-SELECTORS, QUICK_SELECTORS = 10_000, 1_000
+SELECTORS, QUICK_SELECTORS = 10_000, 200
 BATCH_ROWS = 2_000  # events in a put of Milepost's
 
 
@@ -31,7 +31,7 @@ def measure(ours: Server | None, theirs: Server | None, quick: bool, repeats: in
     """Both in turns, the same selectors. The first turn, not counted, lets Java compile what it will run."""
     selectors = QUICK_SELECTORS if quick else SELECTORS
     selection = Selection(selectors)
-    many, few = (40_000, 500) if quick else (400_000, 2_000)
+    many, few = (5_000, 100) if quick else (400_000, 2_000)
     with ExitStack() as stack:
         running = []
         for broker, selected, module, more in (

@@ -105,8 +105,8 @@ def _run(contestant: Contestant, worker: Worker, count: int, size: int, counted:
 
 def peers(urls: Callable[[str], str], quick: bool) -> list[Contestant]:
     """`urls` gives each a database of its own, by name."""
-    many, few = (2_000, 200) if quick else (10_000, 2_000)
-    one, one_slow = (100, 50) if quick else (800, 400)
+    many, few = (500, 100) if quick else (10_000, 2_000)
+    one, one_slow = (20, 20) if quick else (800, 400)
     return [
         Contestant("PGQueuer", f"{LOAD}.pgqueuer:Queue", urls("pgqueuer"), many, one, "pgqueuer"),
         Contestant(

@@ -22,8 +22,8 @@ from benchmarks.queues.exchange import LOAD, MANY, ONE, Contestant
 from benchmarks.report import Report, best_of, ratio
 
 STORES = ("PostgreSQL", "SQLite")
-BACKLOGS, QUICK_BACKLOGS = (1_000, 10_000, 100_000), (1_000, 10_000)
-GROWTH, QUICK_GROWTH = (1_000, 100_000), (1_000, 5_000)
+BACKLOGS, QUICK_BACKLOGS = (1_000, 10_000, 100_000), (200, 1_000)
+GROWTH, QUICK_GROWTH = (1_000, 100_000), (200, 1_000)
 # Without an index the time is that of a scan: from 10,000 to 100,000 it grows tenfold, and runs differ by a fifth.
 LINEAR = 12.0
 
@@ -114,11 +114,11 @@ def against_peers(run: Run) -> None:
     The peers are libraries in the application's process: what is compared with them is the client that is so too. The
     same through a broker is in `brokered_…`.
     """
-    many, one = run.some(10_000, 2_000), run.some(800, 100)
+    many, one = run.some(10_000, 500), run.some(800, 20)
     ours = [run.brokerless("Ticks", many, one), *(run.contestant(store, "Ticks", many, one) for store in STORES)]
     theirs = exchange.peers(lambda name: database(run.server(), name), run.quick)
     run.progress("filling queues and emptying them, beside the peers")
-    for name, reason in exchange.measure("ticks", ours + theirs, run.some(3, 2)).items():
+    for name, reason in exchange.measure("ticks", ours + theirs, run.some(3, 1)).items():
         run.report.leave_out(name, escape(reason))
     cases = [(what, size) for size in (MANY, ONE) for what in exchange.WHATS]
     best = {
@@ -157,7 +157,7 @@ def against_peers(run: Run) -> None:
 
 def three_nodes(run: Run) -> None:
     """`orders_per_s`: the least of enqueue and dequeue on both stores."""
-    count = run.some(5_000, 1_000)
+    count = run.some(5_000, 200)
     given = [run.contestant(store, "Orders", count, 0) for store in STORES]
     run.progress("orders of three node types")
     for name, reason in exchange.measure("orders", given, run.some(3, 1)).items():
@@ -182,7 +182,7 @@ def three_nodes(run: Run) -> None:
 
 def reading(run: Run) -> None:
     """`readers_gain`: the least over the sizes of a transaction."""
-    given = {1: 160, 100: 4_000} if run.quick else {1: 1_000, 10: 5_000, 100: 20_000}
+    given = {1: 40, 100: 1_000} if run.quick else {1: 1_000, 10: 5_000, 100: 20_000}
     broker = run.broker("PostgreSQL")
     run.progress(f"{readers.READERS} readers of one queue")
     found = readers.measure(broker.url, given, run.some(3, 1))
@@ -218,7 +218,7 @@ def selecting(run: Run) -> None:
     for store in STORES:
         broker = run.broker(store)
         run.progress(f"selecting from up to {max(backlogs):,} messages on {store}")
-        found += backlog.selective(store, broker.url, run.stores[store], backlogs, run.some(30, 9))
+        found += backlog.selective(store, broker.url, run.stores[store], backlogs, run.some(30, 3))
     _growth_table(
         run,
         found,
@@ -264,7 +264,7 @@ def growing(run: Run) -> None:
     for store in STORES:
         broker = run.broker(store)
         run.progress(f"taking from up to {max(backlogs):,} messages on {store}")
-        found += backlog.plain(store, broker.url, backlogs, run.some(30, 9))
+        found += backlog.plain(store, broker.url, backlogs, run.some(30, 3))
     _growth_table(
         run, found, "Dequeue without selection, ms, by messages waiting", "medians; the commit apart; one writer"
     )

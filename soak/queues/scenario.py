@@ -17,7 +17,7 @@ from soak.processes import Broker, Stuck, WorkerProcesses
 from soak.queues import roles
 from soak.queues.ledger import Ledger, Verdict
 from soak.queues.records import ENDS
-from soak.queues.roles import DRAINS, MOVERS, QUEUES, READERS, ROLES, WRITERS
+from soak.queues.roles import BROKERLESS, DRAINS, MOVERS, QUEUES, READERS, ROLES, WRITERS
 from soak.queues.tables import left_over
 from soak.roles import Role
 from soak.verdict import judged, show

@@ -3,7 +3,6 @@
 import os
 import re
 import select
-import socket
 import subprocess
 import sys
 import time
@@ -22,12 +21,6 @@ def command(*arguments):
 
 def started(*arguments, **options):
     return subprocess.Popen(command(*arguments), stdin=subprocess.DEVNULL, env=environment(), **options)
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 class Up:
@@ -54,6 +47,11 @@ class Up:
         assert self.process.returncode == 0, self.errors.read_text()
         assert rest == b""
         assert "Traceback" not in self.errors.read_text()
+
+
+def pause():
+    """Before the next look at a broker: looking all the time would take the core that others need to get there."""
+    select.select([], [], [], 0.02)
 
 
 def until(terminal, words):

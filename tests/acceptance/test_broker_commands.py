@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from milepost.client import Client
+from soak.processes import free_port
 
-from .process import PATIENCE, Up, command, environment, free_port, refused, started, until
+from .process import PATIENCE, Up, command, environment, refused, started, until
 
 QUOTE = "quote: [symbol: string, price: double, size: int?]"
 

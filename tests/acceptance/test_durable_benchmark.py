@@ -21,16 +21,16 @@ def test_a_short_run_of_durable_goes_through_all_parts_whoever_of_the_peers_is_t
     assert figures.keys() >= KEYS
     assert figures["file_system"] not in ("tmpfs", "ramfs")
     # What Milepost does alone does not depend on peers; how fast it is decides nothing here.
-    assert all(figures["exchanged"][way] == 2 * 20_000 for way in OURS)
+    assert all(figures["exchanged"][way] == 4_000 for way in OURS)
     assert figures["group_commit_gain"] > 0
     assert figures["put_p99_syncs"] > 0
-    assert list(figures["replayed"].values()) == [1_000_000, 20_000, 20_000]
+    assert list(figures["replayed"].values()) == [200_000, 20_000, 20_000]
     # What would be figures of the start is null, and named with the reason.
     for key in ("put_vs_best", "get_vs_best", "single_get_per_s", "exchange", "replay_rows_per_s", "replay"):
         assert figures[key] is None
         assert "short run" in figures["left_out"][key]
     assert "short run" in figures["left_out"]["rabbitmq"]
-    assert figures["retained"] == 1_000_000
+    assert figures["retained"] == 200_000
     assert figures["restart_s"] > 0
     assert figures["rss_mb"] > 0
 

@@ -14,9 +14,10 @@ import zmq
 from milepost.cli.session import connected, transact
 from milepost.client import Client
 from milepost.errors import StateLost, TransactionAborted
+from soak.processes import free_port
 
 from .conftest import ROOT
-from .process import PATIENCE, Up, command, environment, free_port, refused, started, until
+from .process import PATIENCE, Up, command, environment, pause, refused, started, until
 
 QUOTE = "quote: [symbol: string, price: double, size: int?]"
 ALONE = ("--listen", "127.0.0.1:0", "--http", "", "--zmq", "")
@@ -316,7 +317,7 @@ def test_what_was_stored_outlives_a_broker_that_was_killed(ups, tmp_path):
     waiting = started("get", "kept", "--name", "desk", "--broker", first.address, stdout=subprocess.PIPE)
     with Client(first.address) as client:
         while not client.look("kept")["subscriptions"][0]["members"]:
-            pass
+            pause()
     first.kill()
     second = ups(*options)
     assert second.address == first.address
@@ -356,11 +357,12 @@ def test_lasting_commands_wait_for_a_broker_that_was_killed(ups, tmp_path):
         write(0, 1)
         with Client(first.address) as client:
             while sum(log["rows"] for log in client.look("kept")["logs"]) < 2:
-                pass
+                pause()
             while client.queue("filled").figures["waiting"] < 2 or client.status()["queueing"]["waiting"] < 1:
-                pass
-            while not any(each["members"] for each in client.look("kept")["subscriptions"]):
-                pass
+                pause()
+            # It has acknowledged what it has printed, or else that would come again.
+            while not any(each["members"] and not each["behind"] for each in client.look("kept")["subscriptions"]):
+                pause()
         first.kill()
         said_so = [until(each.stderr.fileno(), b"connecting again\n") for each in (*writers, *readers)]
         write(2, 3)

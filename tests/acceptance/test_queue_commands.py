@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from milepost.client import Client
+from soak.processes import free_port
 
-from .process import PATIENCE, Up, free_port, refused, started
+from .process import PATIENCE, Up, refused, started
 
 QUOTE = "quote: [symbol: string, price: double, size: int] index (symbol)"
 NOTE = "note: [text: string]"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pyspark
+
+from soak.processes import free_port
 
 HOME = Path(pyspark.__file__).parent
 START_S = 120.0  # only there to end what hangs
@@ -25,9 +26,7 @@ class Cluster:
         self._count = workers
         self.workers: list[subprocess.Popen[bytes]] = []
         self._master: subprocess.Popen[bytes] | None = None
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self._port = found.getsockname()[1]
+        self._port = free_port()
         self.url = f"spark://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Cluster:

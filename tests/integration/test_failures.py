@@ -24,6 +24,7 @@ from milepost.errors import (
     UnknownTopic,
 )
 from milepost.wire import Kind
+from soak.processes import free_port
 from tests.integration.proxy import Proxy
 
 EVENT = "event: [n: long]"
@@ -36,7 +37,7 @@ class Broker:
 
     def __init__(self, folder, store, name="milepost", heartbeat_s=30.0):
         self.folder = folder
-        self.port = 0
+        self.port = free_port()
         self.name = name
         self.file = folder / f"{name}.toml"
         self.settings = (

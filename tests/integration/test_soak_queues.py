@@ -11,11 +11,12 @@ import pytest
 from soak.queues import records
 from soak.queues.ledger import KINDS, Ledger
 from soak.queues.records import Book, read_records
+from soak.queues.roles import BROKERLESS
 from soak.queues.scenario import SETTINGS, QueuesScenario
 from soak.queues.tables import left_over
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = 3
+KILLS = 2
 IN, OUT = "in ordered blockwise", "out ordered blockwise"
 
 

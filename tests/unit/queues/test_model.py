@@ -366,6 +366,7 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_level_keeps_its_promise(lasting: Queues, level: str) -> None:
     profile = settings()

@@ -224,10 +224,10 @@ def test_one_frozen_connection(postgresql_rig: Rig) -> None:
     try:
         with pytest.raises(InDoubt), at_commits("before", lambda number: os.kill(frozen, signal.SIGSTOP)):
             store.write(append, rig.now)
+        limited(store, LONG_S)
         assert store.topics()  # the server is there for everybody else
         rig.sql("SELECT pg_terminate_backend(?)", frozen)  # or else it keeps its locks for as long as it is frozen
         os.kill(frozen, signal.SIGCONT)
-        limited(store, LONG_S)
         assert store.write(append, rig.now).outcomes == [Appended(1, 0)]
         assert backend(store) != frozen
     finally:
