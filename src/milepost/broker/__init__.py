@@ -6,6 +6,7 @@
     server      its only I/O: sockets, timers, effects carried out
     peer        one connection: frames to the right event
     examine     batches as they arrive: checked, joined, matched
+    matcher     rows that were stored: matched
     workers     threads for that, when there are input queues
     forwarding  queues that go on to other brokers
     clock       where time comes from

@@ -22,6 +22,7 @@ from milepost.broker.core.log.topics import Checked, Row
 from milepost.broker.core.memory import MOST_KEPT, SOME_KEPT
 from milepost.broker.examine import Arrival, Misput, Pause, Refused, Taken, arrival, at_once, examine, is_long, refusal
 from milepost.broker.fast_path import FastPath
+from milepost.broker.matcher import Matcher
 from milepost.broker.pauses import Pauses
 from milepost.broker.peer import Peer, frame_of
 from milepost.broker.scheduler import Scheduler
@@ -76,6 +77,7 @@ class Broker:
         self._finished: deque[_Result] = deque()
         self._compiling = Scheduler("milepost-compile", self._from_thread)
         self._matching = Scheduler("milepost-match", self._from_thread)
+        self._matcher = Matcher(self._matching, self.run)
         self.kernels = Compiler()
         self.on_kernels: list[Callable[[], object]] = [self._short.load_again]  # called once, when they are loaded
         self.holding: dict[Connection, Peer] = {}  # connections that are busy, and have sent more
@@ -482,8 +484,7 @@ class Broker:
                     then = partial(self._went_on, effect.connection, effect.then)
                     self._compiling.give(effect.connection or object(), effect.work(), then)
                 elif type(effect) is Match:
-                    then = partial(self._went_on, None, effect.then)
-                    self._matching.give(effect.topic, self._match(effect), then)
+                    self._matcher.run(effect)
                 elif type(effect) is Later:
                     self._loop.call_soon(self._went_on, effect.connection, effect.then)
                 else:
@@ -497,11 +498,6 @@ class Broker:
             self._loop.call_soon(self._turn)
         if self._waking is None and core.queues.waiting.some and not self._stopping.is_set():
             self._waking = self.clock.every(WAKE_S, self._wake)
-
-    def _match(self, effect: Match) -> Generator[None, None, Any]:
-        """In the matching thread."""
-        yield
-        return effect.work(self._matching.pause)
 
     def _went_on(self, connection: Connection | None, then: Callable[..., list[Effect]], *outcome: Any) -> None:
         """A request that was put off goes on; and, when it is done, what its connection sent meanwhile."""

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import milepost
+import milepost.queues.execution
 from milepost.batch import Ids
 from milepost.broker.core import Deliver
 from milepost.broker.core.effects import Ask, Inspect, Mend, ReadLog, Write
@@ -46,7 +47,7 @@ class DurableRig(Rig):
 
     def run(self, effects):
         rest = []
-        for effect in effects:
+        for effect in self.matched(effects):
             if isinstance(effect, Write | Mend):
                 self.writes.append(effect)
             elif isinstance(effect, ReadLog | Ask | Inspect):

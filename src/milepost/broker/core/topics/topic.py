@@ -73,7 +73,7 @@ class Version:
 
 
 class Unmatched(NamedTuple):
-    """Rows of the log that are being matched elsewhere."""
+    """Rows of the log that the shell is to match, or is matching."""
 
     sources: list[Any]  # whose credit goes back when they are
 
@@ -94,7 +94,7 @@ class Topic:
         self.tags: npt.NDArray[np.uint32] = np.zeros(16, np.uint32)  # key -> the client's number
         self.counts: npt.NDArray[np.int64] = np.zeros(16, np.int64)  # key -> rows that matched
         self.evaluated = 0  # distinct predicates that no index answers, of plain subscriptions to the newest version
-        self.unmatched: deque[Unmatched] = deque()  # rows of the log that are being matched elsewhere, in order
+        self.unmatched: deque[Unmatched] = deque()  # rows of the log that are to be matched, in order
         self.examining = 0  # batches that are being matched on a snapshot right now
         self._predicates = predicates
         # Connection number -> its predicates that no index answers, and how many of its subscriptions have each.
