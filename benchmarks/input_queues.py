@@ -20,6 +20,7 @@ from milepost.batch import Batch, Ids
 from milepost.broker.core import Connection, Core
 from milepost.broker.core.sessions.connection import Subscription
 from milepost.broker.examine import Arrival, Taken, arrival, examine
+from milepost.broker.predicate_cache import PredicateCache
 from milepost.broker.workers import Workers
 from milepost.config import settings
 from milepost.kernels import warm
@@ -38,7 +39,7 @@ class Rig:
 
     def __init__(self, subscriptions: int) -> None:
         numbers = iter(range(1, 1_000_000))
-        self.core = Core(settings(queue_bytes=1 << 29), 7, numbers.__next__)
+        self.core = Core(settings(queue_bytes=1 << 29), 7, numbers.__next__, PredicateCache())
         self.core.stamped = lambda connection, batch: None  # type: ignore[method-assign]  # the same bytes come again
         self.publishers = [self._client() for _ in range(PUBLISHERS)]
         self.reader = self._client()

@@ -7,6 +7,7 @@
     peer        one connection: frames to the right event
     examine     batches as they arrive: checked, joined, matched
     matcher     rows that were stored: matched
+    predicate_cache   compiled predicates, for the core and for threads
     workers     threads for that, when there are input queues
     forwarding  queues that go on to other brokers
     clock       where time comes from

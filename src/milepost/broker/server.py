@@ -25,6 +25,7 @@ from milepost.broker.fast_path import FastPath
 from milepost.broker.matcher import Matcher
 from milepost.broker.pauses import Pauses
 from milepost.broker.peer import Peer, frame_of
+from milepost.broker.predicate_cache import PredicateCache
 from milepost.broker.scheduler import Scheduler
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
@@ -58,10 +59,12 @@ class Broker:
     def __init__(self, config: Settings | None = None, *, clock: Clock | None = None) -> None:
         self.settings = config or settings()
         self.clock: Clock = clock or SystemClock()
+        self.predicates = PredicateCache()
         self.core = Core(
             self.settings,
             broker_id=_random32(),
             draw=_random32,
+            cache=self.predicates,
             version=f"milepost {version('milepost')}",
         )
         self._started = self._scanned = self.clock.monotonic()

@@ -8,6 +8,7 @@ from milepost.broker.core import Close, Core, Deliver, Say
 from milepost.broker.core.effects import Acknowledge, Compile, Later, Match
 from milepost.broker.examine import Taken, arrival, examine
 from milepost.broker.matcher import is_long, match
+from milepost.broker.predicate_cache import PredicateCache
 from milepost.config import settings
 from milepost.wire import Declare, Hello, Reply, Stored, Subscribe, Tags, Unsubscribe, Welcome, read_deliver
 
@@ -19,7 +20,8 @@ class Rig:
     """A core, and what it did to each connection."""
 
     def __init__(self, **changes):
-        self.core = Core(settings(**changes), BROKER_ID, draw=count(100).__next__, version="test")
+        self.cache = PredicateCache()
+        self.core = Core(settings(**changes), BROKER_ID, draw=count(100).__next__, cache=self.cache, version="test")
         self.now = 0.0
         self.said = {}  # connection -> control messages
         self.got = {}  # connection -> deliveries, as (topic number, tags, rows)

@@ -110,7 +110,8 @@ class Learn(NamedTuple):
 class Compile(NamedTuple):
     """Do work that is too long for the event loop, elsewhere and in pieces; `then` takes what it returns, or the error.
 
-    What a connection sends meanwhile waits, so that it is carried out in order.
+    One thread does all of it, a piece at a time. What a connection sends meanwhile waits, so that it is carried out in
+    order.
     """
 
     connection: Connection | None  # whose request it is for

@@ -162,11 +162,12 @@ class Topic:
         wanted = self.family
         for schema in schemas:
             wanted = wanted.joined(schema)
-        same = [each for each in self._rebuilds if each.family.schemas == wanted.schemas]
+        # Outside of an attempt nothing waits for a rebuild that is elsewhere.
+        waits = self._predicates.results is not None
+        same = [each for each in self._rebuilds if each.family.schemas == wanted.schemas and (waits or not each.away)]
         rebuild = same[0] if same else Rebuild(self, wanted, self._predicates)
         self._rebuilds.add(rebuild)
-        if rebuild.long:
-            self._predicates.require_done(rebuild.work)
+        rebuild.prepare()
         return rebuild
 
     def _note(self, durable: bool, key: int, where: str | None) -> None:
