@@ -10,7 +10,7 @@ from milepost.broker.core.effects import Compile, Later, Match
 from milepost.broker.core.predicates import Predicates, Uncompiled
 from milepost.broker.core.topics.catalogue import COVERED_AT_ONCE, FORGOTTEN_AT_ONCE
 from milepost.broker.predicate_cache import PredicateCache
-from milepost.errors import QueryError
+from milepost.errors import BrokerError, QueryError
 from milepost.operations import Extent
 from milepost.query.shape import SHAPES
 from milepost.wire import Declare, Delete, Failure, Reply, Subscribe, Unsubscribe
@@ -274,6 +274,58 @@ def test_two_new_versions_at_once():
     topic = rig.core.topics["quotes"]
     assert [str(schema) for schema in topic.schemas] == [QUOTE, WIDER, WIDEST]
     assert [len(version.index) for version in topic.versions.values()] == [60, 60, 60]
+    assert not topic._rebuilds
+
+
+def rebuilding(subscriptions):
+    """A rig, a client that has declared a new version of a topic, and the rebuild that this waits for."""
+    rig = later(Rig())
+    feed, desk = rig.client(), rig.client()
+    rig.declare(feed)
+    for number in range(subscriptions):
+        subscribe_long(rig, desk, number)
+    declared = ask(rig, feed, Declare, name="quotes", schema=WIDER)
+    [effect] = rig.elsewhere
+    rig.elsewhere.clear()
+    return rig, feed, desk, declared, effect
+
+
+def subscribe_long(rig, connection, number):
+    where = f"size >= {number}" + " and size >= 0" * 9
+    ask(rig, connection, Subscribe, subscription=number, pattern="quotes", where=where)
+    while rig.elsewhere:
+        rig.do_next()
+
+
+def test_many_subscriptions_that_come_during_a_rebuild_are_another_round_of_it():
+    rig, feed, desk, declared, effect = rebuilding(60)
+    for number in range(60, 120):
+        subscribe_long(rig, desk, number)
+    outcome = finished(effect.work())
+    rig.run(effect.then(outcome))
+    assert answer(rig, feed, declared) is None
+    [again] = rig.elsewhere
+    assert isinstance(again, Compile)
+    rig.do_next()
+    assert isinstance(answer(rig, feed, declared), Reply)
+    assert [len(version.index) for version in rig.core.topics["quotes"].versions.values()] == [120, 120]
+
+
+def test_a_rebuild_that_fails_is_made_on_the_spot_while_others_work_on_it():
+    rig, feed, _, declared, effect = rebuilding(60)
+    other = rig.client()
+    same = ask(rig, other, Declare, name="quotes", schema=WIDER)
+    [helper] = rig.elsewhere
+    rig.elsewhere.clear()
+    work = helper.work()
+    next(work)
+    rig.run(effect.then(BrokerError("the broker failed")))
+    assert isinstance(answer(rig, feed, declared), Reply)
+    outcome = finished(work)
+    rig.run(helper.then(outcome))
+    assert isinstance(answer(rig, other, same), Reply)
+    topic = rig.core.topics["quotes"]
+    assert [len(version.index) for version in topic.versions.values()] == [60, 60]
     assert not topic._rebuilds
 
 
