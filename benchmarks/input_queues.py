@@ -21,6 +21,7 @@ from milepost.broker.core import Connection, Core
 from milepost.broker.core.put import Put
 from milepost.broker.core.sessions.connection import Subscription
 from milepost.broker.examination import Examined, examine
+from milepost.broker.predicate_cache import PredicateCache
 from milepost.broker.workers import Workers
 from milepost.config import settings
 from milepost.kernels import warm
@@ -39,7 +40,7 @@ class Rig:
 
     def __init__(self, subscriptions: int) -> None:
         numbers = iter(range(1, 1_000_000))
-        self.core = Core(settings(queue_bytes=1 << 29), 7, numbers.__next__)
+        self.core = Core(settings(queue_bytes=1 << 29), 7, numbers.__next__, PredicateCache())
         self.publishers = [self._client() for _ in range(PUBLISHERS)]
         self.reader = self._client()
         self._say(self.reader, Declare(request=1, name="events", schema=str(SCHEMA)))

@@ -17,6 +17,7 @@ import atheris
 
 with atheris.instrument_imports(include=["milepost"], enable_loader_override=False):
     import milepost
+    import milepost.queues.execution
     from milepost.batch import Ids
     from milepost.broker.core.effects import Ask, Effect, Inspect, ReadLog, Write
     from milepost.broker.log_reader import LogReader

@@ -6,6 +6,8 @@
     server      its only I/O: sockets, timers, effects carried out
     peer        one connection: frames to the right event
     examine     batches as they arrive: checked, joined, matched
+    matcher     rows that were stored: matched
+    predicate_cache   compiled predicates, for the core and for threads
     workers     threads for that, when there are input queues
     transfers   queues that go on to other brokers
     clock       where time comes from

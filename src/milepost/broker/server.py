@@ -20,8 +20,10 @@ from milepost.broker.core.memory import MOST_KEPT, SOME_KEPT
 from milepost.broker.core.put import Put, RowPut
 from milepost.broker.examination import Examined, Pause, examine, examine_one, is_long
 from milepost.broker.fast_path import FastPath
+from milepost.broker.matcher import Matcher
 from milepost.broker.pauses import Pauses
 from milepost.broker.peer import Peer, frame_of
+from milepost.broker.predicate_cache import PredicateCache
 from milepost.broker.scheduler import Scheduler
 from milepost.broker.workers import Workers
 from milepost.config import Settings, settings
@@ -55,10 +57,12 @@ class Broker:
     def __init__(self, config: Settings | None = None, *, clock: Clock | None = None) -> None:
         self.settings = config or settings()
         self.clock: Clock = clock or SystemClock()
+        self.predicates = PredicateCache()
         self.core = Core(
             self.settings,
             broker_id=_random32(),
             draw=_random32,
+            cache=self.predicates,
             version=f"milepost {version('milepost')}",
         )
         self._started = self._scanned = self.clock.monotonic()
@@ -74,6 +78,7 @@ class Broker:
         self._finished: deque[_Result] = deque()
         self._compiling = Scheduler("milepost-compile", self._from_thread)
         self._matching = Scheduler("milepost-match", self._from_thread)
+        self._matcher = Matcher(self._matching, self.run)
         self.kernels = Compiler()
         self.on_kernels: list[Callable[[], object]] = [self._fast_path.load_again]  # called once, when they are loaded
         self.holding: dict[Connection, Peer] = {}  # connections that are busy, and have sent more
@@ -433,8 +438,7 @@ class Broker:
                     then = partial(self._went_on, effect.connection, effect.then)
                     self._compiling.give(effect.connection or object(), effect.work(), then)
                 elif type(effect) is Match:
-                    then = partial(self._went_on, None, effect.then)
-                    self._matching.give(effect.topic, self._match(effect), then)
+                    self._matcher.run(effect)
                 elif type(effect) is Later:
                     self._loop.call_soon(self._went_on, effect.connection, effect.then)
                 else:
@@ -448,11 +452,6 @@ class Broker:
             self._loop.call_soon(self._turn)
         if self._waking is None and core.queues.waiting.some and not self._stopping.is_set():
             self._waking = self.clock.every(WAKE_S, self._wake)
-
-    def _match(self, effect: Match) -> Generator[None, None, Any]:
-        """In the matching thread."""
-        yield
-        return effect.work(self._matching.pause)
 
     def _went_on(self, connection: Connection | None, then: Callable[..., list[Effect]], *outcome: Any) -> None:
         """A request that was put off goes on; and, when it is done, what its connection sent meanwhile."""

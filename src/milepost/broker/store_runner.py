@@ -147,15 +147,16 @@ class StoreRunner:
         return self.store.inspect(operation, self._broker.clock.time_us())
 
     def _read(self, effect: ReadLog) -> None:
-        topic, where, versions = effect.topic, effect.where, effect.topic.versions
+        number, name, versions, where = effect.topic.stored, effect.topic.name, effect.topic.versions, effect.where
+        cache = self._broker.predicates
 
         def read() -> Any:
             # In the reading thread, since a text may have to be compiled again.
             predicates = {
-                fingerprint: (version, topic.predicate(where, version) if where is not None else None)
+                fingerprint: (version, None if where is None else cache.reading(where, version.read_as))
                 for fingerprint, version in versions.items()
             }
-            reader = LogReader(self.store, topic.stored, topic.name, effect.log, predicates, where is not None)
+            reader = LogReader(self.store, number, name, effect.log, predicates, where is not None)
             return reader.read(effect.offset, effect.stop) if effect.only is None else reader.read_only(effect.only)
 
         self._answer(effect.then, read)

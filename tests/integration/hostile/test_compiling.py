@@ -159,12 +159,12 @@ def test_many_clients_that_declare_one_new_version_make_it_once():
     async def test(broker: Any, burden: milepost.AsyncClient, other: Other) -> None:
         await burden.declare_topic("quotes", QUOTE)
         await subscribed(burden, "quotes", [f"price > {n} and size % {n + 1} = 0" for n in range(200)])
-        before = broker.core.catalogue.predicates.compiled
+        before = broker.predicates.compiled
         clients = [milepost.AsyncClient(broker.uri) for _ in range(10)]
         for client in clients:
             await client.connect()
         await asyncio.gather(*(client.declare_topic("quotes", WIDER) for client in clients))
-        assert broker.core.catalogue.predicates.compiled - before <= 2 * 200 + 10  # for each of two versions
+        assert broker.predicates.compiled - before <= 2 * 200 + 10  # for each of two versions
         assert len(broker.core.topics["quotes"].schemas) == 2
         for client in clients:
             await client.close()
@@ -210,11 +210,11 @@ def test_a_long_predicate(durable: bool):
 def test_a_wrong_predicate_is_refused_and_compiled_once():
     async def test(broker: Any, burden: milepost.AsyncClient, other: Other) -> None:
         await burden.declare_topic("quotes", QUOTE)
-        before = broker.core.catalogue.predicates.compiled
+        before = broker.predicates.compiled
         for _ in range(3):
             with pytest.raises(errors.QueryError, match="pricee"):
                 await burden.subscribe("quotes", where="pricee > 3 and size = 8")
-        assert broker.core.catalogue.predicates.compiled - before == 1
+        assert broker.predicates.compiled - before == 1
         assert not broker.core.topics["quotes"].subscriptions
 
     beside(test)

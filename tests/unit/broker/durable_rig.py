@@ -46,7 +46,7 @@ class DurableRig(Rig):
 
     def run(self, effects):
         rest = []
-        for effect in effects:
+        for effect in self.matched(effects):
             if isinstance(effect, Write | Mend):
                 self.writes.append(effect)
             elif isinstance(effect, ReadLog | Ask | Inspect):

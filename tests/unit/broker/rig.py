@@ -7,6 +7,8 @@ from milepost.batch import Ids
 from milepost.broker.core import Close, Core, Deliver, Say
 from milepost.broker.core.effects import Acknowledge, Compile, Later, Match
 from milepost.broker.examination import examine
+from milepost.broker.matcher import is_long, match
+from milepost.broker.predicate_cache import PredicateCache
 from milepost.config import settings
 from milepost.wire import Declare, Hello, Reply, Stored, Subscribe, Tags, Unsubscribe, Welcome, read_deliver
 
@@ -18,7 +20,8 @@ class Rig:
     """A core, and what it did to each connection."""
 
     def __init__(self, **changes):
-        self.core = Core(settings(**changes), BROKER_ID, draw=count(100).__next__, version="test")
+        self.cache = PredicateCache()
+        self.core = Core(settings(**changes), BROKER_ID, draw=count(100).__next__, cache=self.cache, version="test")
         self.now = 0.0
         self.said = {}  # connection -> control messages
         self.got = {}  # connection -> deliveries, as (topic number, tags, rows)
@@ -30,7 +33,21 @@ class Rig:
         self._requests = count(1)
         self._stamps = count(1_000)
 
+    def matched(self, effects):
+        """Effects with what the core makes of short matches in their place, as in the shell."""
+        result = []
+        for effect in effects:
+            if isinstance(effect, Match) and not is_long(effect) and not self._waits(effect.topic):
+                result += self.matched(effect.then(match(effect)))
+            else:
+                result.append(effect)
+        return result
+
+    def _waits(self, topic):
+        return any(isinstance(each, Match) and each.topic is topic for each in self.elsewhere)
+
     def run(self, effects):
+        effects = self.matched(effects)
         while effects:
             more = []
             for effect in effects:
@@ -62,8 +79,8 @@ class Rig:
         match self.elsewhere.pop(0):
             case Compile(_, work, then):
                 self.run(then(finished(work())))
-            case Match(_, work, then):
-                self.run(then(work(lambda: None)))
+            case Match() as effect:
+                self.run(effect.then(match(effect)))
             case Later(_, then):
                 self.run(then())
 

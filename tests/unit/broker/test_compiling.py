@@ -5,11 +5,12 @@ from random import Random
 import pytest
 
 import milepost
-from milepost.broker.core import predicates as caching
+from milepost.broker import predicate_cache as caching
 from milepost.broker.core.effects import Compile, Later, Match
 from milepost.broker.core.predicates import Predicates, Uncompiled
 from milepost.broker.core.topics.catalogue import COVERED_AT_ONCE, FORGOTTEN_AT_ONCE
-from milepost.errors import QueryError
+from milepost.broker.predicate_cache import PredicateCache
+from milepost.errors import BrokerError, QueryError
 from milepost.operations import Extent
 from milepost.query.shape import SHAPES
 from milepost.wire import Declare, Delete, Failure, Reply, Subscribe, Unsubscribe
@@ -276,6 +277,58 @@ def test_two_new_versions_at_once():
     assert not topic._rebuilds
 
 
+def rebuilding(subscriptions):
+    """A rig, a client that has declared a new version of a topic, and the rebuild that this waits for."""
+    rig = later(Rig())
+    feed, desk = rig.client(), rig.client()
+    rig.declare(feed)
+    for number in range(subscriptions):
+        subscribe_long(rig, desk, number)
+    declared = ask(rig, feed, Declare, name="quotes", schema=WIDER)
+    [effect] = rig.elsewhere
+    rig.elsewhere.clear()
+    return rig, feed, desk, declared, effect
+
+
+def subscribe_long(rig, connection, number):
+    where = f"size >= {number}" + " and size >= 0" * 9
+    ask(rig, connection, Subscribe, subscription=number, pattern="quotes", where=where)
+    while rig.elsewhere:
+        rig.do_next()
+
+
+def test_many_subscriptions_that_come_during_a_rebuild_are_another_round_of_it():
+    rig, feed, desk, declared, effect = rebuilding(60)
+    for number in range(60, 120):
+        subscribe_long(rig, desk, number)
+    outcome = finished(effect.work())
+    rig.run(effect.then(outcome))
+    assert answer(rig, feed, declared) is None
+    [again] = rig.elsewhere
+    assert isinstance(again, Compile)
+    rig.do_next()
+    assert isinstance(answer(rig, feed, declared), Reply)
+    assert [len(version.index) for version in rig.core.topics["quotes"].versions.values()] == [120, 120]
+
+
+def test_a_rebuild_that_fails_is_made_on_the_spot_while_others_work_on_it():
+    rig, feed, _, declared, effect = rebuilding(60)
+    other = rig.client()
+    same = ask(rig, other, Declare, name="quotes", schema=WIDER)
+    [helper] = rig.elsewhere
+    rig.elsewhere.clear()
+    work = helper.work()
+    next(work)
+    rig.run(effect.then(BrokerError("the broker failed")))
+    assert isinstance(answer(rig, feed, declared), Reply)
+    outcome = finished(work)
+    rig.run(helper.then(outcome))
+    assert isinstance(answer(rig, other, same), Reply)
+    topic = rig.core.topics["quotes"]
+    assert [len(version.index) for version in topic.versions.values()] == [60, 60]
+    assert not topic._rebuilds
+
+
 def test_a_rebuild_that_nobody_waits_for_is_forgotten():
     rig = later(Rig())
     feed, desk = rig.client(), rig.client()
@@ -379,7 +432,7 @@ def test_a_stored_predicate_is_compiled_before_its_subscription_is_served(tmp_pa
     rig.declare(feed, "kept", durable=True)
     ask(rig, desk, Subscribe, subscription=1, pattern="kept", where=fresh(), name="n", durable=True)
     rig.lose(desk)
-    rig.core.catalogue.predicates._kept.clear()
+    rig.cache._kept.clear()
     SHAPES._shapes.clear()  # as after a restart
     desk = later(rig).client()
     number = ask(rig, desk, Subscribe, subscription=1, pattern="kept", where=None, name="n", durable=True, create=False)
@@ -506,21 +559,22 @@ def schema():
 
 
 def test_one_text_and_schema_is_compiled_once():
-    kept = Predicates()
+    cache = PredicateCache()
+    kept = Predicates(cache)
     text = fresh()
-    work = kept.compiling([(text, schema()), (text, schema()), ("nosuch = 1", schema())])
+    work = cache.compiling([(text, schema()), (text, schema()), ("nosuch = 1", schema())])
     results = finished(work)
-    assert kept.compiled == 2
+    assert cache.compiled == 2
     assert isinstance(results["nosuch = 1", schema().fingerprint], QueryError)
     with kept.attempt({}):
         kept.require([(text, schema()), ("nosuch = 1", schema())])
     assert kept.compile(text, schema()) is kept.compile(text, schema())
-    assert kept.compiled == 2
+    assert cache.compiled == 2
 
 
 def test_the_cache_is_bounded(monkeypatch):
     monkeypatch.setattr(caching, "KEPT_CHARS", 2_000)
-    kept = Predicates()
+    kept = PredicateCache()
     for number in range(100):
         kept.compile(f"size = {number}", schema())
     assert len(kept._kept) < 20
@@ -530,7 +584,8 @@ def test_the_cache_is_bounded(monkeypatch):
 
 def test_what_an_attempt_has_does_not_depend_on_the_cache(monkeypatch):
     monkeypatch.setattr(caching, "KEPT_CHARS", 0)
-    kept = Predicates()
+    cache = PredicateCache()
+    kept = Predicates(cache)
     text = fresh()
     with pytest.raises(Uncompiled) as missing, kept.attempt({}):
         kept.require([(text, schema())])
@@ -538,10 +593,10 @@ def test_what_an_attempt_has_does_not_depend_on_the_cache(monkeypatch):
     with kept.attempt(results):
         kept.require([(text, schema())])
         assert kept.compile(text, schema()) is results[text, schema().fingerprint]
-    assert kept.compiled == 1
+    assert cache.compiled == 1
 
 
 def test_outside_of_an_attempt_everything_is_compiled_on_the_spot():
-    kept = Predicates()
+    kept = Predicates(PredicateCache())
     kept.require([(fresh(), schema())])
     assert kept.schema("w: [" + ", ".join(f"f{n}: int" for n in range(300)) + "]").name == "w"

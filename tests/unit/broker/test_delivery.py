@@ -74,7 +74,7 @@ def test_a_predicate_that_does_not_fit_is_refused_with_its_place():
         assert answer.code == "query_type"
         assert "did you mean 'price'" in answer.message
         assert "^" in answer.message
-    assert rig.core.catalogue.predicates.compiled == 1  # the same typo is looked at once
+    assert rig.cache.compiled == 1  # the same typo is looked at once
     assert rig.core.errors == {"query_type": 1_000}
     assert not rig.core.topics["quotes"].subscriptions
     rig.put(feed, quotes(1))

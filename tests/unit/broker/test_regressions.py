@@ -283,7 +283,7 @@ def test_a_wrong_predicate_said_again_and_again_keeps_no_tracebacks():
     rig.declare(reader)
     for number in range(200):
         assert rig.subscribe(reader, number=number, where="pric > 1").code == "query_type"
-    (kept,) = rig.core.catalogue.predicates._kept.values()
+    (kept,) = rig.cache._kept.values()
     depth, trace = 0, kept.__traceback__
     while trace is not None:
         depth, trace = depth + 1, trace.tb_next

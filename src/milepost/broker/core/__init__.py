@@ -17,12 +17,13 @@
     terms           what one may be asked for with; start: where it begins; bounds: where a read ends by itself
     holds           cursors that nobody is served from
     burial          rows that were delivered too often
-    predicates      compiled `where` texts, the wrong ones too, and what must be compiled before an event can be
+    predicates      what must be compiled before an event can be; the shell keeps what was
     attempts        such events: run, put off and run again
     rebuild         the indexes of a topic for further versions of its schema
 
-Matching runs outside, on a snapshot of a topic's index: `Core.put` says with which, `Core.arrived` takes the result.
-Whatever else is long is an effect, `Compile` or `Match`, or is done in parts, with `Later` between them.
+The shell matches, on a snapshot of a topic's index: rows of live topics before `Core.arrived`, rows that were stored
+by the effect `Match`. Whatever else is long is the effect `Compile`, or is done in parts, with `Later` between them.
+No other thread touches the core's state; import contracts and `tests/unit/broker/test_purity.py` hold what it imports.
 """
 
 from milepost.broker.core.core import Core

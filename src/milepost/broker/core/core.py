@@ -25,6 +25,7 @@ from milepost.broker.core.log.retention_holds import move_hold
 from milepost.broker.core.log.staging import Staging
 from milepost.broker.core.log.topics import DurableTopics
 from milepost.broker.core.memory import MemoryAccount
+from milepost.broker.core.predicates import Cache
 from milepost.broker.core.put import Put, RowPut
 from milepost.broker.core.queues.administration import administer
 from milepost.broker.core.queues.transactions import QueueTransactions
@@ -83,21 +84,21 @@ REQUESTS: Final = (
     Declare, Delete, Subscribe, Unsubscribe, Positions, List, Status, Ack, Trim, Look, HoldRequest, Publish, Unstage,
     Published, Dequeue, Finish, *ADMINISTRATION,
 )  # fmt: skip
-
-
 _UNSENT: Final[Bytes] = attrgetter("unsent")
 
 
 class Core:
     """A broker without its sockets."""
 
-    def __init__(self, settings: Settings, broker_id: int, draw: Callable[[], int], version: str = "") -> None:
-        """`draw` gives random 32-bit numbers, for publishers."""
+    def __init__(
+        self, settings: Settings, broker_id: int, draw: Callable[[], int], cache: Cache, version: str = ""
+    ) -> None:
+        """`draw` gives random 32-bit numbers, for publishers; `cache` has compiled predicates."""
         self.settings = settings
         self.broker_id = broker_id
         self.version = version
         self.connections: dict[int, Connection] = {}
-        self.catalogue = Catalogue(self.connections)
+        self.catalogue = Catalogue(self.connections, cache)
         self.attempts = Attempts(self.catalogue.predicates)
         self.topics = self.catalogue.topics
         self.numbered = self.catalogue.numbered

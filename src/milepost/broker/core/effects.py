@@ -15,7 +15,9 @@ from milepost.wire import Control
 from milepost.wire.payload import Buffer
 
 if TYPE_CHECKING:
-    from milepost.broker.core.topics.topic import Topic
+    from milepost.batch import Batch
+    from milepost.broker.core.topics.topic import Topic, Version
+    from milepost.match import MaskSnapshot, Snapshot
 
 
 class Say(NamedTuple):
@@ -108,7 +110,8 @@ class Learn(NamedTuple):
 class Compile(NamedTuple):
     """Do work that is too long for the event loop, elsewhere and in pieces; `then` takes what it returns, or the error.
 
-    What a connection sends meanwhile waits, so that it is carried out in order.
+    One thread does all of it, a piece at a time. What a connection sends meanwhile waits, so that it is carried out in
+    order.
     """
 
     connection: Connection | None  # whose request it is for
@@ -117,10 +120,17 @@ class Compile(NamedTuple):
 
 
 class Match(NamedTuple):
-    """Match rows of a log elsewhere, those of one topic in order; `then` takes the outcome, or the error."""
+    """Match rows that were stored with snapshots of the topic's indexes, those of one topic in order.
+
+    `then` takes the `Matches` of plain subscriptions and of durable ones, each None without a snapshot; or the error.
+    The shell matches at once when that is short: `then` is called before the effects behind this one are carried out.
+    """
 
     topic: Topic
-    work: Callable[[Callable[[], None]], Any]  # calls what it is given now and then, for others to have their turn
+    version: Version  # of the topic's schema, that the rows have
+    batch: Batch
+    plain: Snapshot | MaskSnapshot | None
+    durable: Snapshot | MaskSnapshot | None
     then: Callable[[Any], list[Effect]]
 
 

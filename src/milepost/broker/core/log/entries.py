@@ -1,13 +1,12 @@
 """Rows that were stored just now: to plain subscribers, and to durable subscriptions that are at the end of the log.
 
-When many predicates must be evaluated for them, that is done elsewhere: matching is an effect then, and what comes
-after it in the topic waits (`Topic.unmatched`), so that rows are delivered in the order of the log.
+Matching them is an effect. When many predicates must be evaluated, the shell does that in a thread. Whatever comes
+meanwhile in the topic waits (`Topic.unmatched`), so that rows are delivered in the order of the log.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -38,7 +37,7 @@ class Entries:
     def entered(self, topic: Topic, entry: Entry, effects: list[Effect]) -> list[Any]:
         """Rows are in the log: give them to whoever is at its end, and to plain subscribers; the queues that are full.
 
-        When many predicates must be evaluated for them, that is done elsewhere, and `Topic.unmatched` has them.
+        Rows that predicates are about are matched first, and `Topic.unmatched` has them until then.
         """
         topic.ends[entry.log] = entry.first + len(entry.batch)
         version = topic.versions.get(entry.batch.schema.fingerprint)
@@ -46,21 +45,20 @@ class Entries:
             topic.entered[entry.log] = topic.ends[entry.log]
             return []
         plain = version.index.snapshot() if topic.subscriptions else None
-        followers = None if version.followers is None else version.followers.snapshot()
-        rows = len(entry.batch)
-        if not topic.unmatched and not any(each is not None and each.long(rows) for each in (plain, followers)):
-            matches = None if plain is None else plain.match(version.view(entry.batch))
-            found = None if followers is None else lambda: followers.match(version.view(entry.batch))
-            return self._enter(topic, entry, matches, found, topic.log_subscriptions, effects)
-
-        def work(pause: Callable[[], None]) -> tuple[Any, Any]:
-            view = version.view(entry.batch)
-            matches = None if plain is None else plain.match(view, pause)
-            return matches, None if followers is None else followers.match(view, pause)
-
+        durable, following = None, {}
+        if version.followers is not None:
+            # The others read these rows later, and so need no match of them.
+            following = {
+                key: each for key, each in topic.log_subscriptions.items() if each.follows and each.idle and each.wants
+            }
+            if following:
+                durable = version.followers.snapshot()
+        if plain is None and durable is None and not topic.unmatched:
+            return self._enter(topic, entry, None, None, following, effects)
         topic.examining += 1
         topic.unmatched.append(Unmatched([]))
-        effects.append(Match(topic, work, partial(self._matched, topic, entry, dict(topic.log_subscriptions))))
+        then = partial(self._matched, topic, entry, following)
+        effects.append(Match(topic, version, entry.batch, plain, durable, then))
         return []
 
     def _matched(
@@ -75,7 +73,7 @@ class Entries:
                 log.error("rows of %s did not reach its plain subscribers: %s", topic.name, outcome)
                 outcome, subscriptions = (None, None), {}
             matches, found = outcome
-            full = self._enter(topic, entry, matches, None if found is None else lambda: found, subscriptions, effects)
+            full = self._enter(topic, entry, matches, found, subscriptions, effects)
         self._core.admission.give_back(puts, full, effects)
         return effects
 
@@ -84,11 +82,11 @@ class Entries:
         topic: Topic,
         entry: Entry,
         matches: Any,
-        found: Callable[[], Any] | None,
+        found: Any,
         subscriptions: dict[int, LogSubscription],
         effects: list[Effect],
     ) -> list[Any]:
-        """`matches` are of plain subscriptions; `found` gives those of durable ones (`subscriptions`)."""
+        """`matches` are of plain subscriptions, `found` of durable ones (`subscriptions`)."""
         batch, end = entry.batch, entry.first + len(entry.batch)
         topic.entered[entry.log] = end
         self._core.moves += 1
@@ -116,9 +114,8 @@ class Entries:
                 part = Found(entry.log, entry.first, end, batch, offsets, entry.after)
                 if subscription.where is not None:
                     if wanted is None:
-                        matched = None if found is None else found()
-                        wanted = {} if matched is None else _by_key(matched)
-                        failed = {} if matched is None else dict(matched.failed)
+                        wanted = {} if found is None else _by_key(found)
+                        failed = {} if found is None else dict(found.failed)
                     if key in failed:
                         effects += self._subscriptions.unread(subscription, failed[key])
                         continue

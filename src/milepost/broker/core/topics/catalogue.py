@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from milepost import limits
 from milepost.broker.core.effects import Effect, Later, Say
 from milepost.broker.core.log.catchups import is_behind
-from milepost.broker.core.predicates import Predicates
+from milepost.broker.core.predicates import Cache, Predicates
 from milepost.broker.core.sessions.connection import Connection, Subscription
 from milepost.broker.core.statistics import totals
 from milepost.broker.core.topics.pattern import covers, is_pattern, require_name, require_pattern
@@ -53,12 +53,12 @@ class Covering(NamedTuple):
 class Catalogue:
     """Topics by name and by number. `connections` is the core's, and only looked at."""
 
-    def __init__(self, connections: Mapping[int, Connection]) -> None:
+    def __init__(self, connections: Mapping[int, Connection], cache: Cache) -> None:
         self.topics: Final[dict[str, Topic]] = {}
         self.numbered: Final[dict[int, Topic]] = {}
         self.stored: Final[dict[int, Topic]] = {}  # durable ones, by the store's number
         self.past: Final[Counter[str]] = Counter()  # totals of topics that were deleted
-        self.predicates: Final = Predicates()
+        self.predicates: Final = Predicates(cache)
         self.connections = connections
         self._numbers = 0
         self._wild: dict[tuple[int, int], Subscription] = {}  # subscriptions to patterns

@@ -73,7 +73,7 @@ class Version:
 
 
 class Unmatched(NamedTuple):
-    """Rows of the log that are being matched elsewhere."""
+    """Rows of the log that the shell is to match, or is matching."""
 
     puts: list[Any]  # whose credit goes back when they are
 
@@ -94,7 +94,7 @@ class Topic:
         self.tags: npt.NDArray[np.uint32] = np.zeros(16, np.uint32)  # key -> the client's number
         self.counts: npt.NDArray[np.int64] = np.zeros(16, np.int64)  # key -> rows that matched
         self.evaluated = 0  # distinct predicates that no index answers, of plain subscriptions to the newest version
-        self.unmatched: deque[Unmatched] = deque()  # rows of the log that are being matched elsewhere, in order
+        self.unmatched: deque[Unmatched] = deque()  # rows of the log that are to be matched, in order
         self.examining = 0  # batches that are being matched on a snapshot right now
         self._predicates = predicates
         # Connection number -> its predicates that no index answers, and how many of its subscriptions have each.
@@ -162,11 +162,12 @@ class Topic:
         wanted = self.family
         for schema in schemas:
             wanted = wanted.joined(schema)
-        same = [each for each in self._rebuilds if each.family.schemas == wanted.schemas]
+        # Outside of an attempt nothing waits for a rebuild that is elsewhere.
+        waits = self._predicates.results is not None
+        same = [each for each in self._rebuilds if each.family.schemas == wanted.schemas and (waits or not each.away)]
         rebuild = same[0] if same else Rebuild(self, wanted, self._predicates)
         self._rebuilds.add(rebuild)
-        if rebuild.long:
-            self._predicates.require_done(rebuild.work)
+        rebuild.prepare()
         return rebuild
 
     def _note(self, durable: bool, key: int, where: str | None) -> None:

@@ -1,0 +1,73 @@
+"""Matches rows that were stored: at once when that is short, otherwise in a thread; rows of one topic in order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from milepost.errors import BrokerError, MilepostError
+
+if TYPE_CHECKING:
+    from milepost.broker.core.effects import Effect, Match
+    from milepost.broker.core.topics.topic import Topic
+    from milepost.broker.scheduler import Scheduler
+    from milepost.match import Matches
+
+Matched: TypeAlias = "tuple[Matches | None, Matches | None]"
+"""Of plain subscriptions, and of durable ones."""
+
+log = logging.getLogger("milepost.broker")
+
+
+def is_long(effect: Match) -> bool:
+    """Whether a match may take too long for the event loop."""
+    rows, plain, durable = len(effect.batch), effect.plain, effect.durable
+    return (plain is not None and plain.long(rows)) or (durable is not None and durable.long(rows))
+
+
+def match(effect: Match, pause: Callable[[], None] | None = None) -> Matched:
+    """The matches, in any thread. `pause` is called now and then, for others to have their turn."""
+    view, plain, durable = effect.version.view(effect.batch), effect.plain, effect.durable
+    return (
+        None if plain is None else plain.match(view, pause),
+        None if durable is None else durable.match(view, pause),
+    )
+
+
+class Matcher:
+    """Carries out `Match`. In the event loop, but for `_work`."""
+
+    def __init__(self, thread: Scheduler, run: Callable[[list[Effect]], None]) -> None:
+        self._thread = thread
+        self._run = run
+        self._waiting: dict[Topic, int] = {}  # matches of a topic that are in the thread, or on their way back
+
+    def run(self, effect: Match) -> None:
+        """Match, and run what the core makes of it: before this returns, when it is short."""
+        topic = effect.topic
+        if topic in self._waiting or is_long(effect):
+            self._waiting[topic] = self._waiting.get(topic, 0) + 1
+            self._thread.give(topic, self._work(effect), partial(self._matched, effect))
+            return
+        outcome: Matched | MilepostError
+        try:
+            outcome = match(effect)
+        except MilepostError as error:
+            outcome = error
+        except Exception as error:  # a fault of ours: these rows suffer, and everybody else goes on
+            log.exception("rows of %s could not be matched", topic.name)
+            outcome = BrokerError(f"the broker failed: {type(error).__name__}; its log says more")
+        self._run(effect.then(outcome))
+
+    def _work(self, effect: Match) -> Generator[None, None, Matched]:
+        """In the matching thread."""
+        yield
+        return match(effect, self._thread.pause)
+
+    def _matched(self, effect: Match, outcome: Any) -> None:
+        self._waiting[effect.topic] -= 1
+        if not self._waiting[effect.topic]:
+            del self._waiting[effect.topic]
+        self._run(effect.then(outcome))
