@@ -537,7 +537,7 @@ class DurableTopics:
         for number, given in sources.items():
             topic = self.core.numbered.get(number)
             if topic is not None and topic.unmatched:  # they are dealt with when they are matched
-                topic.unmatched[-1].sources.extend(given)
+                topic.unmatched[-1].extend(given)
                 continue
             self.core.give_back(given, full.get(number) or [], effects)
         return effects
