@@ -23,13 +23,14 @@ log = logging.getLogger("milepost.broker")
 
 def is_long(effect: Match) -> bool:
     """Whether a match may take too long for the event loop."""
-    rows, plain, durable = len(effect.batch), effect.plain, effect.durable
-    return (plain is not None and plain.long(rows)) or (durable is not None and durable.long(rows))
+    _, _, batch, plain, durable, _ = effect
+    return (plain is not None and plain.long(len(batch))) or (durable is not None and durable.long(len(batch)))
 
 
 def match(effect: Match, pause: Callable[[], None] | None = None) -> Matched:
     """The matches, in any thread. `pause` is called now and then, for others to have their turn."""
-    view, plain, durable = effect.version.view(effect.batch), effect.plain, effect.durable
+    _, version, batch, plain, durable, _ = effect
+    view = version.view(batch)
     return (
         None if plain is None else plain.match(view, pause),
         None if durable is None else durable.match(view, pause),

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from milepost.broker.core.effects import Effect, Match
 from milepost.broker.core.log.subscription import Found, LogSubscription
 from milepost.broker.core.topics.backlog import Place
-from milepost.broker.core.topics.topic import Topic, Unmatched
+from milepost.broker.core.topics.topic import Topic
 from milepost.errors import MilepostError
 from milepost.operations import Entry
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from milepost.broker.core.log.subscriptions import LogSubscriptions
 
 log = logging.getLogger("milepost.broker")
+
+_FIRST_ROW: Final = np.zeros(1, np.int64)
 
 
 class Entries:
@@ -56,7 +58,7 @@ class Entries:
         if plain is None and durable is None and not topic.unmatched:
             return self._enter(topic, entry, None, None, following, effects)
         topic.examining += 1
-        topic.unmatched.append(Unmatched([]))
+        topic.unmatched.append([])
         then = partial(self._matched, topic, entry, following)
         effects.append(Match(topic, version, entry.batch, plain, durable, then))
         return []
@@ -65,7 +67,7 @@ class Entries:
         self, topic: Topic, entry: Entry, subscriptions: dict[int, LogSubscription], outcome: Any
     ) -> list[Effect]:
         effects: list[Effect] = []
-        puts = topic.unmatched.popleft().puts
+        puts = topic.unmatched.popleft()
         topic.examined()
         full: list[Any] = []
         if self._core.numbered.get(topic.number) is topic:
@@ -131,6 +133,8 @@ class Entries:
 
 def _by_key(matches: Any) -> dict[int, np.ndarray]:
     """Rows by key, ascending."""
+    if len(matches.offsets) == 2:  # of one row: sorting one takes longer than all else
+        return dict.fromkeys(matches.keys.tolist(), _FIRST_ROW)
     owners = np.repeat(np.arange(len(matches.offsets) - 1), np.diff(matches.offsets))
     order = np.argsort(matches.keys, kind="stable")
     keys, rows = matches.keys[order], owners[order]

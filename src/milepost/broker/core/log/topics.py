@@ -476,7 +476,7 @@ class DurableTopics:
         for number, puts in stored.items():
             topic = self.core.numbered.get(number)
             if topic is not None and topic.unmatched:  # they are dealt with when they are matched
-                topic.unmatched[-1].puts.extend(puts)
+                topic.unmatched[-1].extend(puts)
                 continue
             self.core.admission.give_back(puts, full.get(number) or [], effects)
         return effects

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import numpy as np
@@ -72,12 +72,6 @@ class Version:
         return batch if self.schema is self.merged else batch.read_as(self.merged)
 
 
-class Unmatched(NamedTuple):
-    """Rows of the log that the shell is to match, or is matching."""
-
-    puts: list[Any]  # whose credit goes back when they are
-
-
 class Topic:
     """Who wants which rows. Keys number the subscriptions that have a predicate; they are dense and used again."""
 
@@ -94,7 +88,8 @@ class Topic:
         self.tags: npt.NDArray[np.uint32] = np.zeros(16, np.uint32)  # key -> the client's number
         self.counts: npt.NDArray[np.int64] = np.zeros(16, np.int64)  # key -> rows that matched
         self.evaluated = 0  # distinct predicates that no index answers, of plain subscriptions to the newest version
-        self.unmatched: deque[Unmatched] = deque()  # rows of the log that are to be matched, in order
+        # For rows of the log that the shell is to match, in order: the sources whose credit goes back when it has.
+        self.unmatched: deque[list[Any]] = deque()
         self.examining = 0  # batches that are being matched on a snapshot right now
         self._predicates = predicates
         # Connection number -> its predicates that no index answers, and how many of its subscriptions have each.
