@@ -9,7 +9,8 @@ from milepost.errors import InvalidValue, MilepostError, WrongType
 from milepost.queues import catalogue, looking
 from milepost.queues.catalogue import Catalogue, Queue, QueueRecord, TypeRecord, Wanted
 from milepost.queues.engine import engine_of
-from milepost.queues.messages import discard, transfer
+from milepost.queues.messages import discard
+from milepost.queues.messages import move as move_messages
 from milepost.queues.picking import Wish
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Spoiled
@@ -74,7 +75,7 @@ def move(
             raise WrongType(f"queue {target!r} does not take messages of type {known.types[number].name}")
     mids = [head.mid for head in found]
     if mids:
-        transfer(session, origin, goal, mids)
+        move_messages(session, origin, goal, mids)
     return len(mids)
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
-from milepost.queues import catalogue
+from milepost.queues import catalogue, statements
 from milepost.queues.catalogue import Catalogue, Queue
 from milepost.queues.numbers import Numbers
 from milepost.storage.database import Session
 from milepost.storage.operations import Place
-from milepost.storage.statement import Statement
 
-_HIGHEST: Final = Statement("SELECT coalesce(max(number), 0) FROM queue_transactions")
 _NAME: Final = "queues"
 DOUBTS: Final = 10_000  # remembered: each belongs to a transaction that is being repeated
 
@@ -31,9 +29,9 @@ class Engine:
 
     def __init__(self, session: Session, place: Place) -> None:
         self.catalogue = catalogue.load(session)
-        highest = session.row(_HIGHEST)[0]
+        highest = session.row(statements.HIGHEST_TRANSACTION)[0]
         for queue in self.catalogue.queues.values():
-            found = session.row(Statement(f"SELECT coalesce(max(mid), 0) FROM {queue.table}"))
+            found = session.row(statements.highest_number(queue.table))
             highest = max(highest, found[0])
         self.numbers: Final = Numbers(place.log, highest)
         self._turn = 0  # the queue that was looked after last

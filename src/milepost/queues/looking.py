@@ -9,17 +9,17 @@ from typing import Final, NamedTuple
 
 from milepost.batch import Batch
 from milepost.errors import QueryTooCostly
-from milepost.queues import messages, picking
-from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, QueueRecord, TypeRecord
+from milepost.queues import messages, picking, statements
+from milepost.queues.catalogue import Catalogue, Queue, QueueRecord, TypeRecord
 from milepost.queues.engine import engine_of
 from milepost.queues.numbers import enqueued_us
 from milepost.queues.picking import Head, Wish
+from milepost.queues.states import NEVER_US
 from milepost.queues.steps import Got, Group
 from milepost.queues.taking import nothing
 from milepost.storage import reading
 from milepost.storage.database import Session
 from milepost.storage.operations import Lags, Place
-from milepost.storage.statement import Statement
 
 __all__ = ["Head", "browse", "committed", "peek", "queues", "types"]
 
@@ -145,19 +145,8 @@ def statistics(session: Session, queue: Queue, now: int, most: int | None = None
 
     `most`: of so many messages at most, the oldest; then it takes no longer than an operation may.
     """
-    found, ask = queue.table, session.rows
-    if most is not None:
-        found, ask = f"(SELECT * FROM {queue.table} ORDER BY mid LIMIT {most}) q", session.bounded
-    (row,) = ask(
-        Statement(f"""
-            SELECT count(*), coalesce(sum(CASE WHEN lsf = 'e' THEN 1 ELSE 0 END), 0),
-                coalesce(sum(CASE WHEN lsf IN ('d', 'b') THEN 1 ELSE 0 END), 0),
-                coalesce(sum(CASE WHEN lsf = 'c' AND due_us > :now THEN 1 ELSE 0 END), 0),
-                coalesce(sum(CASE WHEN lsf = 'c' AND ends_us <= :now THEN 1 ELSE 0 END), 0),
-                min(CASE WHEN lsf = 'c' AND due_us <= :now AND ends_us > :now THEN mid ELSE {NEVER_US} END)
-            FROM {found}"""),
-        now=now,
-    )
+    ask = session.rows if most is None else session.bounded
+    (row,) = ask(statements.count_states(queue.table, most), now=now)
     total, uncommitted, taken, delayed, expired = (int(value) for value in row[:5])
     oldest = row[5]
     return {

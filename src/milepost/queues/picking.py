@@ -22,24 +22,19 @@ from milepost import query
 from milepost.errors import InvalidValue, WrongType
 from milepost.query import sql, typed
 from milepost.query.sql.value import Dialect
-from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
+from milepost.queues import statements
+from milepost.queues.catalogue import Catalogue, Queue, Type
+from milepost.queues.statements import CACHED
+from milepost.queues.states import NEVER_US
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
 
 LOOKS: Final = 10  # at what can be taken, while other brokers take the same: then less, or nothing, was there
 FEW_GROUPS: Final = 200  # writers whose oldest messages are looked at one by one, in a millisecond or two
-CACHED: Final = 1_000  # statements kept; an application asks the same few again and again
 WALK: Final = 8  # times as long as to read a row in passing takes it to look one up by its message's number
 FEW_WAITING: Final = 1_000  # messages that are looked up one by one in a millisecond, however many others have the type
 HEADER: Final = "q.mid, q.s, q.t, q.type, q.priority, q.aborts, q.lsf"
 _NOW: Final = "q.due_us <= :now AND q.ends_us > :now"
-_HELD: Final = Statement("SELECT member FROM queue_groups WHERE queue = :queue AND owner = :owner AND owner <> 0")
-# Those that the reader has are his without a lock: a writer that commits at another broker holds one for a moment.
-_LOCK_GROUPS: Final = Statement("""
-    SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} AND owner = :owner
-    UNION ALL SELECT member FROM (
-        SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} AND owner = 0
-        ORDER BY member FOR NO KEY UPDATE SKIP LOCKED) f""")
 
 
 class Head(NamedTuple):
@@ -148,7 +143,7 @@ def _in_order(
     values = values | {"last": NEVER_US}
     held: list[int] = []
     if split and begun:
-        held = [row[0] for row in session.rows(_HELD, queue=queue.number, owner=values["owner"])]
+        held = [row[0] for row in session.rows(statements.HELD_GROUPS, queue=queue.number, owner=values["owner"])]
     if not held:
         return _found(session, free, values)
     begun_ones = _begun(queue.table, queue.group, queue.arrival)
@@ -194,12 +189,12 @@ def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> li
     """In a shared store: what of it is still so, now that nobody else can change it."""
     group = queue.group
     members = sorted({head.member(group) for head in found if head.log == "c"})
-    rows = session.rows(_LOCK_GROUPS, queue=queue.number, members=session.numbers(members), owner=owner)
+    rows = session.rows(statements.LOCK_GROUPS, queue=queue.number, members=session.numbers(members), owner=owner)
     free = {row[0] for row in rows} | ({head.member(group) for head in found} - set(members))  # those are his own
     # Their rows need no lock: only who has the group takes them. One that an operator moves away is missed when it is
     # taken. A lock on messages of other groups would hide these from the readers that have them.
-    again = Statement(f"SELECT mid FROM {queue.table} WHERE mid {{in mids}} AND lsf IN ('c', 'e')")
-    there = {row[0] for row in session.rows(again, mids=session.numbers([head.mid for head in found]))}
+    mids = session.numbers([head.mid for head in found])
+    there = {row[0] for row in session.rows(statements.still_there(queue.table), mids=mids)}
     # A group that has lost one is looked at the next time.
     gone = {head.member(group) for head in found if head.mid not in there}
     return [head for head in found if head.member(group) in free - gone]

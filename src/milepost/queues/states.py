@@ -42,6 +42,7 @@ GROUPS: Final[dict[str, str]] = {"none": "", "ordered": "s", "blockwise": "t", "
 ARRIVAL: Final[dict[str, tuple[str, ...]]] = {
     "none": ("mid",), "ordered": ("mid",), "blockwise": ("t", "mid"), "ordered blockwise": ("t", "mid"),
 }  # fmt: skip
+NEVER_US: Final = (1 << 63) - 1  # when a message without an end expires
 BLOCKS: Final = frozenset({"blockwise", "ordered blockwise"})  # levels at which a reader ends at a writer's boundary
 
 
@@ -101,23 +102,3 @@ def ending(arc: Arc, table: str, *, told: bool = True) -> Statement:
 
 
 # Groups
-
-# The messages of a writer, or of a block, can be reserved from now on. The lock lasts until the commit: whoever removes
-# groups that have no messages looks again once he has it.
-MAKE_GROUPS: Final = Statement("""
-    INSERT INTO queue_groups (queue, member, owner) SELECT :queue, value, 0 FROM {each members} g WHERE true
-    ON CONFLICT (queue, member) DO UPDATE SET owner = queue_groups.owner""")
-# The same in a shared store: a group that is there is kept from being removed, and readers go on reserving it. Whoever
-# finds fewer than he asked for was too late for one, and makes it.
-MISSING_GROUPS: Final = Statement("""
-    INSERT INTO queue_groups (queue, member, owner) SELECT :queue, value, 0 FROM {each members} g
-    WHERE NOT EXISTS (SELECT 1 FROM queue_groups o WHERE o.queue = :queue AND o.member = g.value)
-    ON CONFLICT (queue, member) DO UPDATE SET owner = queue_groups.owner""")
-KEEP_GROUPS: Final = Statement("""
-    SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} ORDER BY member FOR KEY SHARE""")
-RESERVE: Final = Statement("""
-    UPDATE queue_groups SET owner = :owner WHERE queue = :queue AND member {in members} AND owner IN (0, :owner)""")
-RELEASE_TEXT: Final = "UPDATE queue_groups SET owner = 0 WHERE owner = :owner AND owner <> 0"
-RELEASE: Final = Statement(RELEASE_TEXT)
-# A block that was read to its end does not come again.
-REMOVE_BLOCKS: Final = Statement("DELETE FROM queue_groups WHERE owner = :owner AND owner <> 0 AND queue = :queue")

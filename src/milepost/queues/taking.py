@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from milepost.queues import statements
 from milepost.queues.catalogue import Catalogue, Queue
 from milepost.queues.engine import Engine, Live
 from milepost.queues.messages import got_owned, owned_texts
@@ -12,15 +13,12 @@ from milepost.queues.steps import Got, Performed
 from milepost.storage import faults
 from milepost.storage.database import Session
 from milepost.storage.operations import Promise
-from milepost.storage.statement import Statement
 from milepost.storage.transaction import Stale
 
 
 def nothing(session: Session, queue: Queue, now: int) -> Got:
     """Nothing was found; when something will be, if that is known."""
-    row = session.row(
-        Statement(f"SELECT min(due_us) FROM {queue.table} WHERE due_us > :now AND due_us > 0 AND lsf = 'c'"), now=now
-    )
+    row = session.row(statements.next_due(queue.table), now=now)
     return Got([], row[0] if row is not None else None)
 
 
@@ -56,13 +54,7 @@ class Taking(Promise):
         known, queue, number = self._known, self._queue, self._number
         texts = owned_texts(known, queue)
         if self._headers is None or len(self._rows) != len(texts):
-            self._headers = session.rows(
-                Statement(
-                    f"SELECT mid, s, t, type, priority, aborts FROM {queue.table} "
-                    "WHERE owner = :owner AND owner <> 0 AND lsf = 'd'"
-                ),
-                owner=number,
-            )
+            self._headers = session.rows(statements.taken_headers(queue.table), owner=number)
             self._rows = session.all_rows(texts, (number,))
         if not self._headers:
             try:

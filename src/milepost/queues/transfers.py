@@ -10,35 +10,15 @@ from typing import Final, NamedTuple
 
 from milepost import limits
 from milepost.errors import InvalidValue
-from milepost.queues import ending
-from milepost.queues.catalogue import NEVER_US
+from milepost.queues import ending, statements
 from milepost.queues.engine import engine_of
 from milepost.queues.operations import Look
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Work
-from milepost.storage.statement import Statement
 from milepost.transport.address import masked
 
 ADDRESS_CHARS: Final = 2_000  # of a target: some dozens of brokers of a cell
 ERROR_CHARS: Final = 500  # of what is in the way, as it is kept for people
-
-_FIND: Final = Statement("SELECT address, target FROM queue_transfers WHERE queue = :queue")
-_SET: Final = Statement("""
-    INSERT INTO queue_transfers (queue, address, target, created_us, runner, lease_us, messages, error)
-    VALUES (:queue, :address, :target, :time_us, 0, 0, 0, '') ON CONFLICT (queue) DO NOTHING""")
-_DROP: Final = Statement("DELETE FROM queue_transfers WHERE queue = :queue")
-_TELL: Final = Statement("""
-    UPDATE queue_transfers SET messages = messages + :messages, error = :error
-    WHERE queue = :queue AND created_us = :created_us AND runner = :log""")
-_TAKE: Final = Statement("""
-    UPDATE queue_transfers SET runner = :log, lease_us = {now} + :lease_us
-    WHERE runner = :log OR lease_us < {now}""")
-_LEAVE: Final = Statement("UPDATE queue_transfers SET lease_us = 0 WHERE runner = :log")
-_ALL: Final = Statement("""
-    SELECT q.name, f.queue, f.address, f.target, f.created_us, f.runner, f.messages, f.error
-    FROM queue_transfers f JOIN queues q ON q.number = f.queue ORDER BY q.name""")
-_DECIDED: Final = Statement("SELECT 1 FROM queue_decisions WHERE gid = :gid")
-_TAKEN: Final = Statement("SELECT DISTINCT queue FROM queue_log WHERE transaction_number = :number AND kind = 'd'")
 
 
 class TransferRecord(NamedTuple):
@@ -77,8 +57,10 @@ class SetTransfer(Work):
         if len(self.address) > ADDRESS_CHARS:
             raise InvalidValue(f"an address of {len(self.address)} characters: takes {ADDRESS_CHARS}")
         limits.require("NAME_CHARS", len(self.target), "the characters of a queue's name")
-        session.run(_SET, queue=number, address=self.address, target=self.target, time_us=place.time_us)
-        found = session.row(_FIND, queue=number)
+        session.run(
+            statements.SET_TRANSFER, queue=number, address=self.address, target=self.target, time_us=place.time_us
+        )
+        found = session.row(statements.FIND_TRANSFER, queue=number)
         if (found[0], found[1]) != (self.address, self.target):
             raise InvalidValue(
                 f"queue {self.queue!r} is transferred to {masked(found[0])}/{found[1]}: one queue goes to one place; "
@@ -95,7 +77,7 @@ class DeleteTransfer(Work):
     def run(self, session: Session, place: Place) -> None:
         """`InvalidValue` when it was not transferred."""
         number = engine_of(session, place).known(session, None).queue(self.queue).number
-        if not session.run(_DROP, queue=number):
+        if not session.run(statements.DELETE_TRANSFER, queue=number):
             raise InvalidValue(f"queue {self.queue!r} is not transferred")
 
 
@@ -105,7 +87,7 @@ class Transfers(Look):
 
     def run(self, session: Session, place: Place) -> list[TransferRecord]:
         """By name."""
-        return [TransferRecord(*row) for row in session.rows(_ALL)]
+        return [TransferRecord(*row) for row in session.rows(statements.TRANSFERS)]
 
 
 @dataclass(frozen=True)
@@ -127,17 +109,17 @@ class KeepTransfers(Work):
         """Those that this broker is to run."""
         for each in self.reports:
             session.run(
-                _TELL, queue=each.number, created_us=each.created_us, messages=each.messages,
+                statements.REPORT_TRANSFER, queue=each.number, created_us=each.created_us, messages=each.messages,
                 error=each.error[:ERROR_CHARS].replace("\0", " "), log=place.log,
             )  # fmt: skip
         if not self.lease_us:
-            session.run(_LEAVE, log=place.log)
+            session.run(statements.LEAVE_TRANSFERS, log=place.log)
             return []
-        found = [TransferRecord(*row) for row in session.rows(_ALL)]
+        found = [TransferRecord(*row) for row in session.rows(statements.TRANSFERS)]
         if not found:
             return []
-        session.run(_TAKE, log=place.log, lease_us=self.lease_us, time_us=place.time_us)
-        return [TransferRecord(*row) for row in session.rows(_ALL) if row[5] == place.log]
+        session.run(statements.TAKE_TRANSFERS, log=place.log, lease_us=self.lease_us, time_us=place.time_us)
+        return [TransferRecord(*row) for row in session.rows(statements.TRANSFERS) if row[5] == place.log]
 
 
 # Transactions over two stores
@@ -159,7 +141,7 @@ class Settle(Work):
         """And the queues in which others may find more now."""
         # The row of the transaction first: where brokers share the store, another one may be committing it just now.
         done = ending.undo(session, place, self.number, counted=False)
-        return session.row(_DECIDED, gid=self.gid) is not None, done.touched
+        return session.row(statements.DECIDED, gid=self.gid) is not None, done.touched
 
 
 class Held(NamedTuple):
@@ -180,23 +162,11 @@ class Holding(Look):
         known = engine_of(session, place).known(session, None)
         remaining = 0
         ends: list[tuple[int, int]] = []
-        for (number,) in session.rows(_TAKEN, number=self.number):
+        for (number,) in session.rows(statements.QUEUES_TAKEN_FROM, number=self.number):
             queue = known.queues[number]
-            found = session.rows(
-                Statement(
-                    f"SELECT mid, ends_us FROM {queue.table} WHERE owner = :owner AND owner <> 0 "
-                    f"AND ends_us < {NEVER_US} ORDER BY mid"
-                ),
-                owner=self.number,
-            )
+            found = session.rows(statements.taken_ends(queue.table), owner=self.number)
             ends += [(row[0], row[1]) for row in found]
             if queue.blocks:
-                remaining += session.row(
-                    Statement(
-                        f"SELECT count(*) FROM {queue.table} WHERE lsf = 'c' AND ends_us > :now AND t IN "
-                        f"(SELECT DISTINCT t FROM {queue.table} WHERE owner = :owner AND owner <> 0 AND lsf = 'd')"
-                    ),
-                    owner=self.number,
-                    now=place.time_us,
-                )[0]
+                rest = statements.count_rest_of_blocks(queue.table)
+                remaining += session.row(rest, owner=self.number, now=place.time_us)[0]
         return Held(remaining, ends)
