@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from milepost.errors import InvalidValue, MilepostError, WrongType
-from milepost.queues import catalogue, looking
-from milepost.queues.catalogue import Catalogue, Queue, QueueRecord, TypeRecord, Wanted
+from milepost.queues import catalogue, inspection
+from milepost.queues.catalogue import Queue, QueueCatalogue, QueueRecord, TypeRecord, Wanted
 from milepost.queues.engine import engine_of
 from milepost.queues.messages import discard
 from milepost.queues.messages import move as move_messages
-from milepost.queues.picking import Wish
+from milepost.queues.selection import Criteria
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Spoiled
 
@@ -45,7 +45,7 @@ def delete_queue(session: Session, place: Place, name: str) -> None:
     _change(session, place, lambda known: catalogue.delete_queue(session, known, name))
 
 
-def _change(session: Session, place: Place, work: Callable[[Catalogue], T]) -> tuple[Catalogue, T]:
+def _change(session: Session, place: Place, work: Callable[[QueueCatalogue], T]) -> tuple[QueueCatalogue, T]:
     engine = engine_of(session, place)
     catalogue.lock(session)
     known = engine.known(session, None)
@@ -90,9 +90,10 @@ def purge(session: Session, place: Place, queue: str, kind: str | None, where: s
 
 
 def _chosen(
-    session: Session, place: Place, known: Catalogue, queue: Queue, kind: str | None, where: str | None,
+    session: Session, place: Place, known: QueueCatalogue, queue: Queue, kind: str | None, where: str | None,
     count: int | None,
-) -> list[looking.Head]:  # fmt: skip
+) -> list[inspection.Head]:  # fmt: skip
     if count is not None and count < 1:
         raise InvalidValue(f"count = {count}: takes one message at least, or None for all")
-    return looking.committed(session, known, queue, Wish(kind, where), 0, min(count or MOST, MOST), lock=place.shared)
+    most = min(count or MOST, MOST)
+    return inspection.committed(session, known, queue, Criteria(kind, where), 0, most, lock=place.shared)

@@ -28,7 +28,7 @@ from milepost.storage.database import Session
 from milepost.storage.statement import worded
 
 
-class Type(NamedTuple):
+class TypeEntry(NamedTuple):
     """A type of messages, as the store has it."""
 
     number: int
@@ -97,16 +97,16 @@ class TypeRecord(NamedTuple):
     schema: Schema
 
 
-class Catalogue:
+class QueueCatalogue:
     """What a store had when it was loaded; `version` says whether that is still so."""
 
-    def __init__(self, version: int, types: Iterable[Type], queues: Iterable[Queue]) -> None:
+    def __init__(self, version: int, types: Iterable[TypeEntry], queues: Iterable[Queue]) -> None:
         self.version: Final = version
         self.types: Final = {each.number: each for each in types}
         self.queues: Final = {each.number: each for each in queues}
 
     @cached_property
-    def types_by_name(self) -> dict[str, Type]:
+    def types_by_name(self) -> dict[str, TypeEntry]:
         """Types by name."""
         return {each.name: each for each in self.types.values()}
 
@@ -115,7 +115,7 @@ class Catalogue:
         """Queues by name."""
         return {each.name: each for each in self.queues.values()}
 
-    def type(self, name: str) -> Type:
+    def type(self, name: str) -> TypeEntry:
         """The type of that name."""
         found = self.types_by_name.get(name)
         if found is None:
@@ -131,7 +131,7 @@ class Catalogue:
             raise UnknownQueue(f"there is no queue {name!r}{near or '; declare it first'}")
         return found
 
-    def taken_by(self, queue: Queue, name: str) -> Type:
+    def taken_by(self, queue: Queue, name: str) -> TypeEntry:
         """A type that a queue takes."""
         found = self.type(name)
         if found.number not in queue.functions:
@@ -160,7 +160,7 @@ def version(session: Session) -> int:
     return int(session.row(statements.CATALOGUE_VERSION)[0])
 
 
-def load(session: Session, known: Catalogue | None = None) -> Catalogue:
+def load(session: Session, known: QueueCatalogue | None = None) -> QueueCatalogue:
     """What the store has. Types of `known` that are still there are not parsed again."""
     while True:
         number = version(session)
@@ -169,7 +169,7 @@ def load(session: Session, known: Catalogue | None = None) -> Catalogue:
             return found
 
 
-def _load(session: Session, known: Catalogue | None, number: int) -> Catalogue:
+def _load(session: Session, known: QueueCatalogue | None, number: int) -> QueueCatalogue:
     old = known.types if known is not None else {}
     types = [
         old[row[0]] if row[0] in old and old[row[0]].text == row[2] else _type(row[0], row[1], row[2])
@@ -182,18 +182,18 @@ def _load(session: Session, known: Catalogue | None, number: int) -> Catalogue:
         Queue(row[0], row[1], row[2], row[3], row[4], bool(row[5]), row[6], row[7], row[8], functions.get(row[0], {}))
         for row in session.rows(statements.QUEUES)
     ]
-    return Catalogue(number, types, queues)
+    return QueueCatalogue(number, types, queues)
 
 
-def _type(number: int, name: str, text: str) -> Type:
+def _type(number: int, name: str, text: str) -> TypeEntry:
     schema = parse_schema(text)
-    return Type(number, name, text, schema, Tables(schema, number))
+    return TypeEntry(number, name, text, schema, Tables(schema, number))
 
 
 # Types
 
 
-def declare_type(session: Session, known: Catalogue, text: str, time_us: int) -> int:
+def declare_type(session: Session, known: QueueCatalogue, text: str, time_us: int) -> int:
     """Make a type; its number. One that is there as declared stays as it is."""
     schema = parse_schema(text)
     Tables(schema, 0).indexes  # noqa: B018  # raises what cannot be kept in tables
@@ -213,7 +213,7 @@ def declare_type(session: Session, known: Catalogue, text: str, time_us: int) ->
     return int(row[0])
 
 
-def delete_type(session: Session, known: Catalogue, name: str) -> None:
+def delete_type(session: Session, known: QueueCatalogue, name: str) -> None:
     """Remove a type that no queue takes."""
     found = known.type(name)
     users = [queue.name for queue in known.queues.values() if found.number in queue.functions]
@@ -241,7 +241,7 @@ class Wanted(NamedTuple):
     max_deliveries: int = 0
 
 
-def declare_queue(session: Session, known: Catalogue, wanted: Wanted, time_us: int) -> int:
+def declare_queue(session: Session, known: QueueCatalogue, wanted: Wanted, time_us: int) -> int:
     """Make a queue; its number. One that is there as wanted stays as it is."""
     _require(wanted)
     types = {name: known.type(name) for name in wanted.types}
@@ -266,7 +266,7 @@ def declare_queue(session: Session, known: Catalogue, wanted: Wanted, time_us: i
     return _make(session, wanted, dead_letter, types, time_us)
 
 
-def _make(session: Session, wanted: Wanted, dead_letter: int | None, types: dict[str, Type], time_us: int) -> int:
+def _make(session: Session, wanted: Wanted, dead_letter: int | None, types: dict[str, TypeEntry], time_us: int) -> int:
     row = session.row(
         statements.MAKE_QUEUE, name=wanted.name, level=wanted.level, direction=wanted.direction,
         priority=float(wanted.priority), prioritized=int(bool(wanted.functions)), dead_letter=dead_letter,
@@ -304,7 +304,7 @@ def made_of(number: int, level: str, direction: str) -> list[str]:
     return made
 
 
-def delete_queue(session: Session, known: Catalogue, name: str) -> None:
+def delete_queue(session: Session, known: QueueCatalogue, name: str) -> None:
     """Remove a queue that has no messages and is in no transaction."""
     found = known.queue(name)
     if _dialect(session) == "postgresql":  # else another broker puts a message into it between the look and the end
@@ -330,7 +330,7 @@ def prioritize(session: Session, queue: Queue) -> None:
         session.run(statements.CHANGE_CATALOGUE)
 
 
-def require_function(text: str, kind: Type) -> None:
+def require_function(text: str, kind: TypeEntry) -> None:
     """Refuse a priority function that does not give a number."""
     found = expression(text, kind.schema)
     if found.type.name not in ("double", "integer", "decimal"):
@@ -360,7 +360,7 @@ def _require(wanted: Wanted) -> None:
         raise InvalidValue(f"queue {wanted.name!r} cannot take its own dead messages")
 
 
-def _as_record(wanted: Wanted, types: dict[str, Type]) -> tuple[Any, ...]:
+def _as_record(wanted: Wanted, types: dict[str, TypeEntry]) -> tuple[Any, ...]:
     """In whatever order its types are named."""
     names = tuple(sorted(wanted.types, key=lambda name: types[name].number))
     return (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
 from milepost.queues import catalogue, statements
-from milepost.queues.catalogue import Catalogue, Queue
+from milepost.queues.catalogue import Queue, QueueCatalogue
 from milepost.queues.numbers import Numbers
 from milepost.storage.database import Session
 from milepost.storage.operations import Place
@@ -24,7 +24,7 @@ class Live(NamedTuple):
     whole: bool = True  # False: there is more, of an operation that was not committed yet when the next one followed
 
 
-class Engine:
+class QueueEngine:
     """One for each store that is open; used by the thread that writes."""
 
     def __init__(self, session: Session, place: Place) -> None:
@@ -87,7 +87,7 @@ class Engine:
         self._group = None
         self._careful = False
 
-    def known(self, session: Session, version: int | None) -> Catalogue:
+    def known(self, session: Session, version: int | None) -> QueueCatalogue:
         """The catalogue as the store has it, given its version; None: it is asked for."""
         if version is None:
             version = catalogue.version(session)
@@ -112,11 +112,11 @@ class Engine:
         self._changed = False
 
 
-def engine_of(session: Session, place: Place) -> Engine:
+def engine_of(session: Session, place: Place) -> QueueEngine:
     """The engine of the store."""
     found = place.memory.get(_NAME)
     if found is None:
-        found = place.memory[_NAME] = Engine(session, place)
-    assert isinstance(found, Engine)
+        found = place.memory[_NAME] = QueueEngine(session, place)
+    assert isinstance(found, QueueEngine)
     found.enter(session, place)
     return found

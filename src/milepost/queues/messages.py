@@ -13,9 +13,9 @@ from milepost.query import expression, sql, typed
 from milepost.query.kinds import DOUBLE
 from milepost.query.sql import Tables
 from milepost.query.sql.value import Dialect
-from milepost.queues import catalogue, picking, rows, statements, states
-from milepost.queues.catalogue import Catalogue, Queue, Type
-from milepost.queues.picking import Head
+from milepost.queues import catalogue, rows, selection, statements, states
+from milepost.queues.catalogue import Queue, QueueCatalogue, TypeEntry
+from milepost.queues.selection import Head
 from milepost.queues.steps import Got, Group
 from milepost.schema import Schema
 from milepost.storage.database import Session
@@ -24,7 +24,7 @@ from milepost.storage.statement import Statement
 FUNCTION_S: Final = 50e-6  # seconds for the priority function of each message, beside what all of them have
 
 
-def last_number(session: Session, known: Catalogue, s: int) -> int:
+def last_number(session: Session, known: QueueCatalogue, s: int) -> int:
     """The highest number of what a writer has in queues that keep its order, as far as that goes by it; 0: nothing."""
     ordered = [queue.number for queue in known.queues.values() if queue.group == "s"]
     if not ordered:
@@ -38,11 +38,11 @@ def last_number(session: Session, known: Catalogue, s: int) -> int:
 
 
 def insert_headers(
-    session: Session, queue: Queue, kind: Type, mids: list[int], *, s: int, t: int, priority: float | None, log: str,
-    owner: int, due_us: int, ends_us: int,
+    session: Session, queue: Queue, kind: TypeEntry, mids: list[int], *, s: int, t: int, priority: float | None,
+    log: str, owner: int, due_us: int, ends_us: int,
 ) -> None:  # fmt: skip
     """Write the headers of messages whose content is there. Without a priority, the queue says what it is."""
-    statement, values = _insert(queue, kind, priority is None, picking.dialect_of(session))
+    statement, values = _insert(queue, kind, priority is None, selection.dialect_of(session))
     write = session.later
     if priority is None and queue.functions[kind.number] is not None:
         # The function is a client's: it is waited for, so that none but this enqueue fails for it.
@@ -63,7 +63,7 @@ _BEGIN: Final = """
             :messages, {now} + :keep_us))"""
 
 
-def beginning(queue: Queue, kind: Type, priority: float | None) -> Statement | None:
+def beginning(queue: Queue, kind: TypeEntry, priority: float | None) -> Statement | None:
     """PostgreSQL: begin a transaction that is committed at once, with messages: row, content and headers in one.
 
     It raises when the catalogue is of another version than `version`, and when there is a transaction of this name.
@@ -109,7 +109,7 @@ def committing(logged: tuple[tuple[str, str], ...], grouped: bool, tables: tuple
     return Statement(f"WITH {', '.join(parts)} SELECT 1 / count(*) FROM ended")
 
 
-def _insert(queue: Queue, kind: Type, computed: bool, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
+def _insert(queue: Queue, kind: TypeEntry, computed: bool, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
     """The statement for the headers of messages whose content is there; the function for their priority is in it."""
     key = queue.number, kind.number, queue.functions[kind.number] if computed else None, dialect
     made = _INSERTS.get(key)
@@ -120,10 +120,12 @@ def _insert(queue: Queue, kind: Type, computed: bool, dialect: Dialect) -> tuple
     return made[1], made[2]
 
 
-_INSERTS: Final[dict[Any, tuple[Type, Statement, dict[str, Any]]]] = {}
+_INSERTS: Final[dict[Any, tuple[TypeEntry, Statement, dict[str, Any]]]] = {}
 
 
-def _inserting(queue: Queue, kind: Type, function: str | None, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
+def _inserting(
+    queue: Queue, kind: TypeEntry, function: str | None, dialect: Dialect
+) -> tuple[Statement, dict[str, Any]]:
     real = "CAST(:priority AS double precision)" if dialect == "postgresql" else ":priority"
     priority, source, values = real, "{each mids} e", {}
     if function is not None:
@@ -149,7 +151,7 @@ def _inserting(queue: Queue, kind: Type, function: str | None, dialect: Dialect)
     return Statement(text), values
 
 
-def got(session: Session, known: Catalogue, found: list[Head]) -> Got:
+def got(session: Session, known: QueueCatalogue, found: list[Head]) -> Got:
     """Messages with their content: each table is read once, and each run of messages of one type is a group."""
     whole: dict[int, list[int]] = {}
     for head in found:
@@ -177,7 +179,7 @@ def got(session: Session, known: Catalogue, found: list[Head]) -> Got:
     return Got(groups)
 
 
-def owned_texts(known: Catalogue, queue: Queue) -> list[str]:
+def owned_texts(known: QueueCatalogue, queue: Queue) -> list[str]:
     """The statements for the content of what a transaction has taken: for each type of the queue, for each table."""
     return [
         rows.select_owned(table, queue.table) for number in queue.functions for table in known.types[number].tables.all
@@ -185,7 +187,7 @@ def owned_texts(known: Catalogue, queue: Queue) -> list[str]:
 
 
 def got_owned(
-    known: Catalogue,
+    known: QueueCatalogue,
     queue: Queue,
     taken: Sequence[Sequence[Any]],
     found: Sequence[Sequence[Sequence[Any]]],
@@ -215,7 +217,7 @@ def got_owned(
     return Got(groups)
 
 
-def _content(kind: Type, mids: list[int], found: dict[str, Sequence[Sequence[Any]]], some: bool) -> Batch:
+def _content(kind: TypeEntry, mids: list[int], found: dict[str, Sequence[Sequence[Any]]], some: bool) -> Batch:
     """`some`: among the rows are those of other messages."""
     if some:
         wanted = set(mids)
@@ -223,7 +225,7 @@ def _content(kind: Type, mids: list[int], found: dict[str, Sequence[Sequence[Any
     return rows.gather(kind.schema, kind.tables, mids, found, "postgresql")
 
 
-def discard(session: Session, known: Catalogue, queue: Queue, mids: list[int]) -> None:
+def discard(session: Session, known: QueueCatalogue, queue: Queue, mids: list[int]) -> None:
     """Remove committed messages for good."""
     removed = session.rows(statements.remove_headers(queue.table), mids=session.numbers(mids))
     found = sorted(removed, key=lambda row: row[1])
@@ -246,7 +248,7 @@ def make_groups(session: Session, queue: Queue, members: list[int]) -> None:
     """Writers or blocks whose messages have come into a queue."""
     distinct = sorted(set(members))
     values = {"queue": queue.number, "members": session.numbers(distinct)}
-    if picking.dialect_of(session) != "postgresql":
+    if selection.dialect_of(session) != "postgresql":
         session.later(statements.MAKE_GROUPS, **values)
         return
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from milepost.errors import MilepostError
-from milepost.queues import admin, deciding, ending, looking, transactions, upkeep
+from milepost.queues import admin, decisions, inspection, outcomes, transactions, upkeep
 from milepost.queues.catalogue import QueueRecord, TypeRecord, Wanted
-from milepost.queues.picking import Wish
+from milepost.queues.selection import Criteria
 from milepost.queues.steps import Commit, Done, Enqueue, Got, Performed, Prepare, Step, Transaction
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Promise, Work
@@ -74,7 +74,7 @@ class Renew(Work):
 
     def run(self, session: Session, place: Place) -> list[int]:
         """See `transactions`."""
-        return ending.renew(session, place, self.numbers, self.lease_us)
+        return outcomes.renew(session, place, self.numbers, self.lease_us)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Undo(Work):
 
     def run(self, session: Session, place: Place) -> Done:
         """See `transactions`."""
-        return ending.undo(session, place, self.number)
+        return outcomes.undo(session, place, self.number)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Decide(Work):
 
     def run(self, session: Session, place: Place) -> Done:
         """See `transactions`."""
-        return deciding.decide(session, place, self.gid, self.commit)
+        return decisions.decide(session, place, self.gid, self.commit)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Prepared(Work):
 
     def run(self, session: Session, place: Place) -> list[tuple[str, str]]:
         """See `transactions`."""
-        return deciding.prepared(session, self.coordinator)
+        return decisions.prepared(session, self.coordinator)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Decisions(Look):
 
     def run(self, session: Session, place: Place) -> list[tuple[str, str]]:
         """See `transactions`."""
-        return deciding.decisions(session)
+        return decisions.decisions(session)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class ForgetDecision(Work):
 
     def run(self, session: Session, place: Place) -> None:
         """See `transactions`."""
-        deciding.forget(session, self.gid)
+        decisions.forget(session, self.gid)
 
 
 # Looking
@@ -191,9 +191,9 @@ class Peek(Look):
     owner: int = 0  # the transaction that would take them; 0: one that has done nothing yet
 
     def run(self, session: Session, place: Place) -> Got:
-        """See `looking`."""
-        wish = Wish(self.type, self.where, self.order)
-        return looking.peek(session, place, self.queue, wish, self.count, self.most_bytes, self.owner)
+        """See `inspection`."""
+        criteria = Criteria(self.type, self.where, self.order)
+        return inspection.peek(session, place, self.queue, criteria, self.count, self.most_bytes, self.owner)
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ class Browse(Look):
     most_bytes: int | None = None  # of the messages, about: then there are fewer
 
     def run(self, session: Session, place: Place) -> Got:
-        """See `looking`."""
-        return looking.browse(
+        """See `inspection`."""
+        return inspection.browse(
             session, place, self.queue, self.type, self.where, self.after, self.count, self.most_bytes
         )
 
@@ -222,13 +222,13 @@ class Queues(Look):
     counted: bool = True
 
     def run(self, session: Session, place: Place) -> list[QueueRecord]:
-        """See `looking`."""
-        return looking.queues(session, place, self.name, self.counted)
+        """See `inspection`."""
+        return inspection.queues(session, place, self.name, self.counted)
 
 
 @dataclass(frozen=True)
 class Count(Look):
-    """What waits in queues, from the one behind number `after` on, and before subscriptions: `looking.Counted`.
+    """What waits in queues, from the one behind number `after` on, and before subscriptions: `inspection.Counted`.
 
     It ends after `limits.QUERY_MS`, with what is counted by then.
     """
@@ -236,9 +236,9 @@ class Count(Look):
     after: int
     listed: int  # subscriptions, those that are most behind
 
-    def run(self, session: Session, place: Place) -> looking.Counted:
-        """See `looking`."""
-        return looking.count(session, place, self.after, self.listed)
+    def run(self, session: Session, place: Place) -> inspection.Counted:
+        """See `inspection`."""
+        return inspection.count(session, place, self.after, self.listed)
 
 
 @dataclass(frozen=True)
@@ -246,8 +246,8 @@ class Types(Look):
     """All message types."""
 
     def run(self, session: Session, place: Place) -> list[TypeRecord]:
-        """See `looking`."""
-        return looking.types(session, place)
+        """See `inspection`."""
+        return inspection.types(session, place)
 
 
 # Administration

@@ -20,12 +20,12 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from milepost.batch import Batch
-from milepost.client.queueing import batch_of
+from milepost.client.queue_session import batch_of
 from milepost.errors import InvalidValue, MilepostError, NoTransaction, StoreError, WrongType
 from milepost.query import enforce
 from milepost.query.header import EPOCH_US, LANE_BITS
 from milepost.queues import catalogue, rows, statements
-from milepost.queues.catalogue import Catalogue, Queue, Type
+from milepost.queues.catalogue import Queue, QueueCatalogue, TypeEntry
 from milepost.queues.messages import insert_headers, make_groups
 from milepost.queues.numbers import OUTBOX_LANE, mid
 from milepost.queues.states import NEVER_US
@@ -167,7 +167,7 @@ def _borrowed(connection: Any) -> Iterator[Session]:
         session.row(statements.SET_PATH, path=before)
 
 
-def _kind(known: Catalogue, queue: Queue, name: str | None) -> Type:
+def _kind(known: QueueCatalogue, queue: Queue, name: str | None) -> TypeEntry:
     if name is not None:
         return known.taken_by(queue, name)
     if len(queue.functions) > 1:
@@ -176,7 +176,7 @@ def _kind(known: Catalogue, queue: Queue, name: str | None) -> Type:
     return known.types[next(iter(queue.functions))]
 
 
-def _batch(kind: Type, messages: Any) -> Batch:
+def _batch(kind: TypeEntry, messages: Any) -> Batch:
     if isinstance(messages, Batch):
         if messages.schema.fingerprint != kind.schema.fingerprint:
             raise WrongType(f"this batch is of {messages.schema.name}, not of {kind.name} as it is declared")

@@ -46,24 +46,24 @@ NEVER_US: Final = (1 << 63) - 1  # when a message without an end expires
 BLOCKS: Final = frozenset({"blockwise", "ordered blockwise"})  # levels at which a reader ends at a writer's boundary
 
 
-class State(NamedTuple):
+class MessageState(NamedTuple):
     """The flags of a message."""
 
     log: str  # e enqueued, c committed, d dequeued, b both by one transaction
     own: bool  # seen by the transaction alone; otherwise by everybody, or by whoever has reserved its group
 
 
-ENQUEUED: Final = State("e", True)
-COMMITTED: Final = State("c", False)
-DEQUEUED: Final = State("d", True)
-BOTH: Final = State("b", True)
+ENQUEUED: Final = MessageState("e", True)
+COMMITTED: Final = MessageState("c", False)
+DEQUEUED: Final = MessageState("d", True)
+BOTH: Final = MessageState("b", True)
 
 
 class Arc(NamedTuple):
     """A transition of messages. None: they are not, or no longer, in the queue."""
 
-    old: State | None
-    new: State | None
+    old: MessageState | None
+    new: MessageState | None
 
 
 DEQUEUE: Final = {"d": Arc(COMMITTED, DEQUEUED), "b": Arc(ENQUEUED, BOTH)}

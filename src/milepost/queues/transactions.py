@@ -21,10 +21,10 @@ from milepost.errors import (
     TransactionAborted,
     WrongType,
 )
-from milepost.queues import catalogue, picking, rows, statements, states
-from milepost.queues.catalogue import Catalogue, Queue, Type
-from milepost.queues.ending import OUTCOME_US, finish, undo
-from milepost.queues.engine import Engine, Live, engine_of
+from milepost.queues import catalogue, rows, selection, statements, states
+from milepost.queues.catalogue import Queue, QueueCatalogue, TypeEntry
+from milepost.queues.engine import Live, QueueEngine, engine_of
+from milepost.queues.first_dequeue import FirstDequeue, nothing
 from milepost.queues.messages import (
     beginning,
     committing,
@@ -35,7 +35,8 @@ from milepost.queues.messages import (
     owned_texts,
 )
 from milepost.queues.numbers import later, mid
-from milepost.queues.picking import Head, Wish
+from milepost.queues.outcomes import OUTCOME_US, finish, undo
+from milepost.queues.selection import Criteria, Head
 from milepost.queues.states import NEVER_US
 from milepost.queues.steps import (
     Abort,
@@ -50,7 +51,6 @@ from milepost.queues.steps import (
     Step,
     Transaction,
 )
-from milepost.queues.taking import Taking, nothing
 from milepost.storage.database import Session
 from milepost.storage.operations import Place, Promise, Spoiled
 from milepost.storage.transaction import Stale
@@ -81,8 +81,8 @@ class _Performance:
         self._session = session
         self._place = place
         self._transaction = transaction
-        self._engine: Engine = engine_of(session, place)
-        self._known: Catalogue = self._engine.catalogue
+        self._engine: QueueEngine = engine_of(session, place)
+        self._known: QueueCatalogue = self._engine.catalogue
         self._number = transaction.number
         self._operation = 0  # of the transaction: the number of this one
         self._logged: dict[tuple[str, int], int] = {}  # kind and queue: messages
@@ -209,7 +209,7 @@ class _Performance:
         self.changed = True
         logged, grouped = sorted(live.logged), any(queues[at].group for _, at in live.logged)
         types = self._known.types
-        if picking.dialect_of(session) == "postgresql":
+        if selection.dialect_of(session) == "postgresql":
             taken = {f"m{at}": session.numbers(mids) for at, mids in enumerate(live.taken.values())}
             statement = committing(
                 tuple((kind, queues[at].table) for kind, at in logged), grouped,
@@ -316,7 +316,7 @@ class _Performance:
     def _begin_with(self, step: Enqueue, number: int, mids: list[int], total: int) -> Queue | None:
         """Begin and enqueue in one statement, into a queue that is known. None: that takes more, or is wrong."""
         engine, place, given, session = self._engine, self._place, self._transaction, self._session
-        if picking.dialect_of(session) != "postgresql" or not engine.trusts(self._key):
+        if selection.dialect_of(session) != "postgresql" or not engine.trusts(self._key):
             return None
         queue = self._known.queues_by_name.get(step.queue)
         kind = self._known.types_by_name.get(step.batch.schema.name)
@@ -425,7 +425,7 @@ class _Performance:
             return False
         return ("e", queue.number) in {tuple(row) for row in self._session.rows(statements.LOGGED, number=self._number)}
 
-    def _enqueue(self, step: Enqueue, mids: list[int], state: states.State, owner: int) -> Queue:
+    def _enqueue(self, step: Enqueue, mids: list[int], state: states.MessageState, owner: int) -> Queue:
         queue = self._known.queue(step.queue)
         kind = _type_of(self._known, queue, step)
         session = self._session
@@ -450,19 +450,19 @@ class _Performance:
         if queue.group:
             make_groups(self._session, queue, [s if queue.group == "s" else t])
 
-    def _take_first(self, step: Dequeue) -> Taking | None:
+    def _take_first(self, step: Dequeue) -> FirstDequeue | None:
         """Begin with a dequeue, in one round trip: what it finds is known when it is committed. None: it takes more."""
         engine, place, known = self._engine, self._place, self._known
         if not engine.trusts(self._key):
             return None
-        picking.require_count(step.count)
+        selection.require_count(step.count)
         queue = known.queue(step.queue)
-        taking = picking.taking(self._session, known, queue, Wish(step.type, step.where, step.order))
+        taking = selection.taking(self._session, known, queue, Criteria(step.type, step.where, step.order))
         if taking is None or len(queue.functions) > TYPES_AT_ONCE:
             return None
         (number,) = engine.numbers.take(1, place.time_us)
         given, session = self._transaction, self._session
-        made = Taking(engine, self._key, known, queue, number, place.time_us, step.plain)
+        made = FirstDequeue(engine, self._key, known, queue, number, place.time_us, step.plain)
         # With a predicate of the client's it is waited for, so that none but this dequeue fails for it.
         take = session.bounded if step.where else partial(session.later, raises=True)
         take(
@@ -476,11 +476,11 @@ class _Performance:
         return made
 
     def _pick(self, step: Dequeue, number: int, own: bool) -> list[Head]:
-        picking.require_count(step.count)
+        selection.require_count(step.count)
         queue = self._known.queue(step.queue)
-        wish = Wish(step.type, step.where, step.order)
-        return picking.pick(
-            self._session, self._known, queue, wish, step.count, number, own, self._place.time_us,
+        criteria = Criteria(step.type, step.where, step.order)
+        return selection.pick(
+            self._session, self._known, queue, criteria, step.count, number, own, self._place.time_us,
             begun=self._number != 0, lock=self._place.shared, groups=self._engine.groups.get(queue.number),
         )  # fmt: skip
 
@@ -553,7 +553,7 @@ class _Performance:
         return Done(touched=self._names())
 
 
-def _type_of(known: Catalogue, queue: Queue, step: Enqueue) -> Type:
+def _type_of(known: QueueCatalogue, queue: Queue, step: Enqueue) -> TypeEntry:
     schema = step.batch.schema
     kind = known.types_by_name.get(schema.name)
     if kind is None or kind.schema.fingerprint != schema.fingerprint:

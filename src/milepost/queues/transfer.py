@@ -59,7 +59,7 @@ class Progress:
     error: str = ""  # what is in the way; empty: nothing
 
 
-class Part(NamedTuple):
+class MessageRun(NamedTuple):
     """Messages that are enqueued together: consecutive ones of one type and priority, and of one end."""
 
     batch: Batch
@@ -78,7 +78,7 @@ def coordinator_of(store: str, queue: str) -> str:
     return name
 
 
-def parts(taken: Sequence[TakenBatch], ends: dict[int, datetime]) -> Iterator[Part]:
+def parts(taken: Sequence[TakenBatch], ends: dict[int, datetime]) -> Iterator[MessageRun]:
     """What was taken, in order, in as few pieces as can be."""
     for each in taken:
         priorities = np.asarray(each.priorities, np.float64)
@@ -88,7 +88,7 @@ def parts(taken: Sequence[TakenBatch], ends: dict[int, datetime]) -> Iterator[Pa
         bounds = [0, *sorted(cuts), len(each)]
         for start, stop in pairwise(bounds):
             batch = each.batch if len(bounds) == 2 else each.batch.slice(start, stop)
-            yield Part(batch, float(priorities[start]), times[start])
+            yield MessageRun(batch, float(priorities[start]), times[start])
 
 
 class Transfer:
@@ -168,12 +168,12 @@ async def _until(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
         await asyncio.gather(task, stopped, return_exceptions=True)
 
 
-class Taken(NamedTuple):
+class TakenMessages(NamedTuple):
     """Messages on their way, and the transaction of the source that has them."""
 
     transaction: Transaction
     gid: str
-    parts: list[Part]
+    parts: list[MessageRun]
     messages: int
 
 
@@ -252,7 +252,7 @@ class Carrier:
 
     # One transaction after the other
 
-    async def take(self, wait_s: float) -> Taken | None:
+    async def take(self, wait_s: float) -> TakenMessages | None:
         """Messages of the source, whole blocks where it has blocks; None when there are none for so long."""
         transaction = self._source.transaction()
         try:
@@ -273,13 +273,13 @@ class Carrier:
             raise
         messages = sum(len(each) for each in found)
         self._adapt(messages, sum(len(each.batch.data) for each in found))
-        return Taken(transaction, gid, list(parts(found, dict(held.ends))), messages)
+        return TakenMessages(transaction, gid, list(parts(found, dict(held.ends))), messages)
 
     def _adapt(self, messages: int, size: int) -> None:
         """Large messages go fewer at a time."""
         self._count = min(MESSAGES, self._count * 2, max(1, messages * BYTES // max(1, size)))
 
-    async def carry(self, taken: Taken) -> None:
+    async def carry(self, taken: TakenMessages) -> None:
         """Take messages over. What fails leaves both halves to `resolve`, of this carrier or of another one."""
         gid = taken.gid
         there = self._target.transaction()

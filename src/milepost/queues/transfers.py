@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from milepost import limits
 from milepost.errors import InvalidValue
-from milepost.queues import ending, statements
+from milepost.queues import outcomes, statements
 from milepost.queues.engine import engine_of
 from milepost.queues.operations import Look
 from milepost.storage.database import Session
@@ -140,11 +140,11 @@ class Settle(Work):
     def run(self, session: Session, place: Place) -> tuple[bool, tuple[str, ...]]:
         """And the queues in which others may find more now."""
         # The row of the transaction first: where brokers share the store, another one may be committing it just now.
-        done = ending.undo(session, place, self.number, counted=False)
+        done = outcomes.undo(session, place, self.number, counted=False)
         return session.row(statements.DECIDED, gid=self.gid) is not None, done.touched
 
 
-class Held(NamedTuple):
+class HeldMessages(NamedTuple):
     """What is to be known of the messages that a transaction has taken."""
 
     remaining: int  # messages of blocks that were begun, without which it cannot commit
@@ -153,11 +153,11 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Holding(Look):
-    """Tell about the messages that a transaction under way has taken: `Held`."""
+    """Tell about the messages that a transaction under way has taken: `HeldMessages`."""
 
     number: int
 
-    def run(self, session: Session, place: Place) -> Held:
+    def run(self, session: Session, place: Place) -> HeldMessages:
         """Over all queues that it has taken from."""
         known = engine_of(session, place).known(session, None)
         remaining = 0
@@ -169,4 +169,4 @@ class Holding(Look):
             if queue.blocks:
                 rest = statements.count_rest_of_blocks(queue.table)
                 remaining += session.row(rest, owner=self.number, now=place.time_us)[0]
-        return Held(remaining, ends)
+        return HeldMessages(remaining, ends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from milepost.queues import ending, picking, statements
+from milepost.queues import outcomes, selection, statements
 from milepost.queues.catalogue import Queue
 from milepost.queues.engine import engine_of
 from milepost.queues.steps import Done
@@ -40,12 +40,12 @@ def sweep(session: Session, place: Place) -> Done:
     for queue in engine.turn(SWEPT_QUEUES):
         mids = _expired(session, queue, place)
         if mids:
-            touched.update(known.queues[each].name for each in ending.bury(session, known, queue, mids))
+            touched.update(known.queues[each].name for each in outcomes.to_dead_letters(session, known, queue, mids))
             more |= len(mids) >= SWEPT
         _without_messages(session, queue)
         if queue.group:
             engine.groups[queue.number] = session.row(
-                statements.COUNT_GROUPS, queue=queue.number, most=picking.FEW_GROUPS + 1
+                statements.COUNT_GROUPS, queue=queue.number, most=selection.FEW_GROUPS + 1
             )[0]
     return Done(touched=tuple(sorted(touched)), more=more)
 
@@ -55,7 +55,7 @@ def _undo(session: Session, place: Place, number: int) -> tuple[str, ...]:
 
     What is on its way to another broker was given to no application, and counts nothing.
     """
-    return ending.undo(
+    return outcomes.undo(
         session, place, number, counted=session.row(statements.TRANSFERRED, number=number) is None
     ).touched
 

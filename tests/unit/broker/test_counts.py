@@ -6,7 +6,7 @@ from milepost.broker.core import counts
 from milepost.broker.core.counts import COUNT_S, PATIENCE_S, REST
 from milepost.broker.core.effects import Inspect
 from milepost.errors import StoreUnavailable
-from milepost.queues.looking import Counted
+from milepost.queues.inspection import Counted
 from milepost.queues.operations import Count
 from milepost.storage.operations import Lag, Lags
 from milepost.wire import Status

@@ -50,12 +50,12 @@ class Party:
         done = self.perform(steps.Enqueue(queue, batch, **options))
         return list(done.mids)
 
-    def dequeue(self, count: int = 1, queue: str = "notes", **wish: Any) -> list[str]:
-        got = self.perform(steps.Dequeue(queue, count=count, **wish))
+    def dequeue(self, count: int = 1, queue: str = "notes", **criteria: Any) -> list[str]:
+        got = self.perform(steps.Dequeue(queue, count=count, **criteria))
         return [row["text"] for group in got.groups for row in group.batch.to_pylist()]
 
-    def one(self, **wish: Any) -> str | None:
-        found = self.dequeue(**wish)
+    def one(self, **criteria: Any) -> str | None:
+        found = self.dequeue(**criteria)
         return found[0] if found else None
 
     def commit(self, **what: Any) -> Any:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from milepost.broker.core.effects import Effect, Inspect
-from milepost.queues.looking import Counted
+from milepost.queues.inspection import Counted
 from milepost.queues.operations import Count
 from milepost.storage.operations import Lags
 

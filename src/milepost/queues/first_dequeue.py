@@ -6,8 +6,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from milepost.queues import statements
-from milepost.queues.catalogue import Catalogue, Queue
-from milepost.queues.engine import Engine, Live
+from milepost.queues.catalogue import Queue, QueueCatalogue
+from milepost.queues.engine import Live, QueueEngine
 from milepost.queues.messages import got_owned, owned_texts
 from milepost.queues.steps import Got, Performed
 from milepost.storage import faults
@@ -22,11 +22,18 @@ def nothing(session: Session, queue: Queue, now: int) -> Got:
     return Got([], row[0] if row is not None else None)
 
 
-class Taking(Promise):
+class FirstDequeue(Promise):
     """What the first step of a transaction, a dequeue, has found: `Performed`."""
 
     def __init__(
-        self, engine: Engine, key: Hashable, known: Catalogue, queue: Queue, number: int, now: int, plain: bool
+        self,
+        engine: QueueEngine,
+        key: Hashable,
+        known: QueueCatalogue,
+        queue: Queue,
+        number: int,
+        now: int,
+        plain: bool,
     ) -> None:
         self._engine = engine
         self._key = key

@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 
 from milepost.batch import Batch
 from milepost.errors import QueryTooCostly
-from milepost.queues import messages, picking, statements
-from milepost.queues.catalogue import Catalogue, Queue, QueueRecord, TypeRecord
+from milepost.queues import messages, selection, statements
+from milepost.queues.catalogue import Queue, QueueCatalogue, QueueRecord, TypeRecord
 from milepost.queues.engine import engine_of
+from milepost.queues.first_dequeue import nothing
 from milepost.queues.numbers import enqueued_us
-from milepost.queues.picking import Head, Wish
+from milepost.queues.selection import Criteria, Head
 from milepost.queues.states import NEVER_US
 from milepost.queues.steps import Got, Group
-from milepost.queues.taking import nothing
 from milepost.storage import reading
 from milepost.storage.database import Session
 from milepost.storage.operations import Lags, Place
@@ -30,13 +30,19 @@ _NOBODY: Final = -1  # a transaction that is none: peeking sees what everybody d
 
 
 def peek(
-    session: Session, place: Place, queue: str, wish: Wish, count: int, most_bytes: int | None = None, owner: int = 0
+    session: Session,
+    place: Place,
+    queue: str,
+    criteria: Criteria,
+    count: int,
+    most_bytes: int | None = None,
+    owner: int = 0,
 ) -> Got:
     """See `operations.Peek`."""
-    picking.require_count(count)
+    selection.require_count(count)
     known = engine_of(session, place).known(session, None)
-    found = picking.pick(
-        session, known, known.queue(queue), wish, count, owner or _NOBODY, owner != 0, place.time_us, lock=False
+    found = selection.pick(
+        session, known, known.queue(queue), criteria, count, owner or _NOBODY, owner != 0, place.time_us, lock=False
     )
     return _got(session, known, found, most_bytes) if found else nothing(session, known.queue(queue), place.time_us)
 
@@ -46,13 +52,13 @@ def browse(
     most_bytes: int | None = None,
 ) -> Got:  # fmt: skip
     """See `operations.Browse`."""
-    picking.require_count(count)
+    selection.require_count(count)
     known = engine_of(session, place).known(session, None)
-    found = committed(session, known, known.queue(queue), Wish(kind, where), after, count, lock=False)
+    found = committed(session, known, known.queue(queue), Criteria(kind, where), after, count, lock=False)
     return _got(session, known, found, most_bytes)
 
 
-def _got(session: Session, known: Catalogue, found: list[Head], most_bytes: int | None) -> Got:
+def _got(session: Session, known: QueueCatalogue, found: list[Head], most_bytes: int | None) -> Got:
     """Messages with their content, from the first on, until there are so many bytes of them; one at least.
 
     How long a message is, nobody knows before it is read. So they are read some at a time, few at first.
@@ -85,12 +91,12 @@ _COLUMNS: Final = ("mids", "s", "t", "priorities", "aborts")  # of a group, besi
 
 
 def committed(
-    session: Session, known: Catalogue, queue: Queue, wish: Wish, after: int, count: int, *, lock: bool
+    session: Session, known: QueueCatalogue, queue: Queue, criteria: Criteria, after: int, count: int, *, lock: bool
 ) -> list[Head]:
     """Committed messages that nobody has taken or reserved, due or not, by number."""
-    finding = picking.browsing(known, queue, wish, picking.dialect_of(session), lock)
+    finding = selection.browsing(known, queue, criteria, selection.dialect_of(session), lock)
     values = {"after": after, "count": count, "queue": queue.number} | finding.values
-    ask = session.bounded if wish.where else session.rows
+    ask = session.bounded if criteria.where else session.rows
     return [Head(*row) for row in ask(finding.statement, **values)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from milepost.queues import rows, statements, states
-from milepost.queues.catalogue import Catalogue, Queue
+from milepost.queues.catalogue import Queue, QueueCatalogue
 from milepost.queues.engine import engine_of
 from milepost.queues.messages import discard, make_groups, move
 from milepost.queues.steps import Done
@@ -17,7 +17,7 @@ OUTCOME_US: Final = (
 )
 
 
-def finish(session: Session, known: Catalogue, number: int, s: int, commit: bool, counted: bool) -> set[int]:
+def finish(session: Session, known: QueueCatalogue, number: int, s: int, commit: bool, counted: bool) -> set[int]:
     """The transitions of a transaction's end; the queues in which others may find more now.
 
     `counted`: messages that are given back count one abort more, and may be dead by that.
@@ -41,7 +41,7 @@ def finish(session: Session, known: Catalogue, number: int, s: int, commit: bool
             if kind == "d" and counted and queue.max_deliveries:
                 dying = [row[0] for row in changed if row[3] >= queue.max_deliveries]
                 if dying:
-                    touched |= bury(session, known, queue, dying)
+                    touched |= to_dead_letters(session, known, queue, dying)
         if queue.group and kind == "d":
             reserved = True
             if commit:
@@ -55,7 +55,7 @@ def finish(session: Session, known: Catalogue, number: int, s: int, commit: bool
     return touched
 
 
-def bury(session: Session, known: Catalogue, queue: Queue, mids: list[int]) -> set[int]:
+def to_dead_letters(session: Session, known: QueueCatalogue, queue: Queue, mids: list[int]) -> set[int]:
     """Messages go to the queue for dead ones, if there is one, or for good; queues that got something."""
     if queue.dead_letter is None:
         discard(session, known, queue, mids)

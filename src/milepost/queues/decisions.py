@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from milepost.errors import NoTransaction
 from milepost.queues import statements
-from milepost.queues.ending import OUTCOME_US, finish
 from milepost.queues.engine import engine_of
+from milepost.queues.outcomes import OUTCOME_US, finish
 from milepost.queues.steps import Done
 from milepost.storage.database import Session
 from milepost.storage.operations import Place
