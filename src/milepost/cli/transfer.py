@@ -47,20 +47,22 @@ def transfer(
     target: Annotated[
         str | None, typer.Argument(metavar="[ADDRESS/QUEUE]", help="the broker and the queue that they go to")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="transfer what is there now, from here, and end")] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="transfer this queue no more")] = False,
-    status: Annotated[bool, typer.Option("--status", help="tell how the transfers are")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="transfer the messages that are there now, from this process, and end")
+    ] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="stop the transfer of this queue")] = False,
+    status: Annotated[bool, typer.Option("--status", help="show the transfers and their progress")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="with --status: a line of JSON for each")] = False,
     broker: Broker = DEFAULT_BROKER,
 ) -> None:
     """Transfer a queue to a queue of another broker.
 
-    The broker does it from now on, also after a restart, until --stop. Each
-    message is there once, and gone here once, whatever breaks on the way:
-    both brokers commit, or neither does. Types that the other broker does not
-    know are declared there; the queue has to be there. The order of a writer's
-    messages is kept, and what was written in one transaction to a blockwise
-    queue arrives in one. There, the writer is this transfer.
+    The broker does so from now on, also after a restart, until --stop. Each
+    message arrives once and is gone here once, whatever breaks on the way:
+    both brokers commit, or neither does. The target queue has to exist; types
+    that the other broker lacks are declared there. The order of a writer's
+    messages is kept, and a transaction of a blockwise queue arrives as one.
+    At the target, the writer is this transfer.
     """
     if sum((once, stop, status)) > 1:
         raise typer.BadParameter("--once, --stop and --status are different things: give one")
@@ -94,11 +96,11 @@ def resolve(
 ) -> None:
     """Name the transactions in doubt, or end one.
 
-    One that was prepared here waits until the broker that transfers says what
-    becomes of it, and that does so by itself when both are there. Only when it
+    One that was prepared here waits for the decision of the broker that
+    transfers, which decides by itself when both are up. Only when that broker
     is gone for ever, decide for it: commit if the messages are no longer
-    there, abort if they still are. A decision that was made here for a broker
-    that is gone for ever is removed by `forget`.
+    there, abort if they still are. `forget` removes a decision that was made
+    here for a broker that is gone for ever.
     """
     if gid is None:
         for line in talk(broker, _doubtful):

@@ -42,7 +42,7 @@ from milepost.transport.address import masked, parse_broker
 MESSAGES: Final = 1_000  # in one transaction: two syncs and four round trips are then little for each
 FIRST: Final = 100  # in the first one: how large messages are is seen by it
 BYTES: Final = 4 << 20  # in one transaction, about: they are in memory here, and in both brokers
-WAIT_S: Final = 60.0  # for a message; then it looks for what came to be in doubt late
+WAIT_S: Final = 60.0  # for a message; then it looks again for transactions in doubt
 ANSWER_S: Final = 10.0  # for an end of a transaction: then the connections are made anew, and it is resolved
 GIVE_BACK_S: Final = 2.0  # for messages to be given back, where a broker stops and may not answer any more
 FENCED_S: Final = 5.0  # that a transfer which another has replaced waits, so that it is not replaced in turn at once
@@ -68,9 +68,9 @@ class MessageRun(NamedTuple):
 
 
 def coordinator_of(store: str, queue: str) -> str:
-    """Who decides: the transfer of a queue of a store. Also the name of the transfer among the target's clients.
+    """The coordinator of a queue's transactions over two stores, which is also the transfer's name as a client there.
 
-    So the writer on the target is the same over all connections, and an ordered queue there keeps the order.
+    So the writer at the target is the same over all connections, and an ordered queue there keeps the order.
     """
     name = f"transfer/{store}/{queue}"
     if len(name) > limits.NAME_CHARS:
@@ -79,7 +79,7 @@ def coordinator_of(store: str, queue: str) -> str:
 
 
 def parts(taken: Sequence[TakenBatch], ends: dict[int, datetime]) -> Iterator[MessageRun]:
-    """What was taken, in order, in as few pieces as can be."""
+    """Messages that were taken, in order, in as few runs as possible."""
     for each in taken:
         priorities = np.asarray(each.priorities, np.float64)
         cuts = set((np.flatnonzero(priorities[1:] != priorities[:-1]) + 1).tolist())
@@ -92,7 +92,7 @@ def parts(taken: Sequence[TakenBatch], ends: dict[int, datetime]) -> Iterator[Me
 
 
 class Transfer:
-    """Transfers one queue. `run` is for ever, `once` until the queue is empty."""
+    """The transfer of one queue: `run` until it is stopped, `once` until the queue is empty."""
 
     def __init__(self, source: str, queue: str, address: str, target: str) -> None:
         """`source` and `address` are brokers, `queue` and `target` their queues."""
