@@ -43,7 +43,7 @@ RENAMED: Final = {
     "forward": "transfer",
     "forwards": "transfers",
 }
-"""Verbs that had other names: whoever uses an old one is told the new one."""
+"""Verbs that had other names: a program that uses an old one is told the new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class QueueVerbs(TransferVerbs):
         order: str | None = None,
         classes: Classes | None = None,
     ) -> list[QueueMessage]:
-        """What `Transaction.dequeue` would take now. It is left where it is, and somebody else may take it."""
+        """What `Transaction.dequeue` would take now. The messages stay in the queue: another reader may take them."""
         _require_texts(queue, type, where, order)
         _require_count(count)
         reply = await self._session.ask(

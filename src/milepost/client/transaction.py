@@ -359,7 +359,7 @@ class Transaction:
             try:
                 await self.commit()
             except BlockIncomplete:
-                await self.abort()  # whoever leaves the block takes no more
+                await self.abort()  # a program that leaves the block takes no more
                 raise
 
     def _end(self, over: MilepostError) -> None:

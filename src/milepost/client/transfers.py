@@ -89,7 +89,7 @@ class TransferVerbs:
     async def in_doubt(self, coordinator: str | None = None) -> list[tuple[str, str]]:
         """Prepared transactions that wait for a decision, of one coordinator or of all: name and coordinator."""
         found = await self._session.ask(lambda request: InDoubt(request=request, coordinator=coordinator))
-        return [(gid, who) for gid, who in found]
+        return [(gid, decider) for gid, decider in found]
 
     # and the one that decides
 

@@ -56,7 +56,7 @@ class QueueEngine:
     def trusts(self, what: Hashable) -> bool:
         """Whether what is remembered may be built upon, and be checked when all is sent.
 
-        One round trip less for each thing that is not asked first. Whoever finds it wrong says so by `doubt`, and
+        One round trip less for each thing that is not asked first. A check that finds it wrong says so by `doubt`, and
         raises `Stale`: the group is then carried out again, and asks.
         """
         return not self._changed and not self._careful and what not in self._doubted

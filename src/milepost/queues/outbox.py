@@ -6,8 +6,8 @@
         connection.execute("UPDATE accounts SET balance = balance - 10 WHERE id = 7")
         milepost.queues.enqueue(connection, "orders", order)
 
-The queues' PostgreSQL is the caller's too. What he writes there and what he enqueues are committed by the same COMMIT,
-or not at all; no broker is asked. Readers that wait see it within a second.
+The queues are in the caller's own PostgreSQL. What the caller writes there and what it enqueues are committed by the
+same COMMIT, or not at all; no broker is asked. Waiting dequeues see the messages within a second.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def enqueue(
 
 
 class _Borrowed(Session):
-    """A session on a connection that belongs to somebody else, and is in a transaction of his."""
+    """A session on the caller's connection, in the caller's transaction."""
 
     def __init__(self, driver: Any) -> None:
         from psycopg import RawCursor

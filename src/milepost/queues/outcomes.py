@@ -1,4 +1,4 @@
-"""How transactions end: what becomes of their messages, and who has them undone."""
+"""How transactions end: what becomes of their messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTCOME_US: Final = (
 
 
 def finish(session: Session, known: QueueCatalogue, number: int, s: int, commit: bool, counted: bool) -> set[int]:
-    """The transitions of a transaction's end; the queues in which others may find more now.
+    """Carry out the transitions of a transaction's end; the queues in which messages became visible.
 
     `counted`: messages that are given back count one abort more, and may be dead by that.
     """
@@ -56,7 +56,7 @@ def finish(session: Session, known: QueueCatalogue, number: int, s: int, commit:
 
 
 def to_dead_letters(session: Session, known: QueueCatalogue, queue: Queue, mids: list[int]) -> set[int]:
-    """Messages go to the queue for dead ones, if there is one, or for good; queues that got something."""
+    """Move messages to the dead-letter queue, or remove them where there is none; the queues that got some."""
     if queue.dead_letter is None:
         discard(session, known, queue, mids)
         return set()

@@ -1,4 +1,4 @@
-"""Who may take what next: the statement that finds the messages of a dequeue, for each level, in order.
+"""Which messages a dequeue takes next: the statement that finds the messages of a dequeue, for each level, in order.
 
 Four forms. At level none it is the order of priorities, by an index, or a set that is selected first and sorted then.
 At the other levels messages belong to groups, which one reader at a time may have. Without priorities, selection or
@@ -9,7 +9,7 @@ see are ranked, and of a group that is read in order, no message comes before th
     writer   b  a  b  a  a  b
     arrival  2. 2. 1. 1. 3. 3.       within its writer
     lead     3  4  3  4  5  6        the highest rank up to it, within its writer
-    taken    2. 4. 1. 3. 5. 6.       by lead, then arrival: what one gets who always takes the best of the oldest ones
+    taken    2. 4. 1. 3. 5. 6.       by lead, then arrival: as if a reader always took the best of the oldest
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def pick(
     dialect = dialect_of(session)
     values = {"now": now, "owner": owner, "queue": queue.number}
     plain = kind is None and not criteria.where and not criteria.order and not own
-    # Messages in the order of arrival may be thousands of a writer that somebody else has: where writers are few, and
+    # Messages in the order of arrival may be thousands of a writer that another reader has: where writers are few, and
     # one message is wanted, the oldest of each is looked at instead.
     heads = queue.group == "s" and count == 1 and groups is not None and groups <= FEW_GROUPS
     if queue.group and plain and not queue.prioritized and not heads:
@@ -137,7 +137,7 @@ def pick(
 def _in_order(
     session: Session, queue: Queue, values: dict[str, Any], begun: bool, dialect: Dialect, lock: bool
 ) -> list[Head]:
-    """The next in the order of arrival. What the reader has begun is his without a lock, and of blocks comes first."""
+    """The next in the order of arrival. Groups that the reader has begun need no lock, and of blocks come first."""
     split = queue.group == "t" or (lock and dialect == "postgresql")
     free = _arrived(queue.table, queue.group, queue.arrival, dialect, lock, split)
     values = values | {"last": NEVER_US}
@@ -190,7 +190,7 @@ def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> li
     group = queue.group
     members = sorted({head.member(group) for head in found if head.log == "c"})
     rows = session.rows(statements.LOCK_GROUPS, queue=queue.number, members=session.numbers(members), owner=owner)
-    free = {row[0] for row in rows} | ({head.member(group) for head in found} - set(members))  # those are his own
+    free = {row[0] for row in rows} | ({head.member(group) for head in found} - set(members))  # those are its own
     # Their rows need no lock: only who has the group takes them. One that an operator moves away is missed when it is
     # taken. A lock on messages of other groups would hide these from the readers that have them.
     mids = session.numbers([head.mid for head in found])
@@ -208,7 +208,7 @@ def _arrived(table: str, group: str, arrival: tuple[str, ...], dialect: Dialect,
     """Messages in the order of arrival, of groups that are free; unless `split`, also of those that the reader has."""
     seen = "g.owner = 0 AND :owner <> 0" if split else "g.owner IN (0, :owner)"
     # CROSS JOIN: SQLite keeps the order of the tables, and so that of the index. Locked are groups alone: a lock on a
-    # message whose group is another reader's would hide it from that reader, who would go on with the one behind it.
+    # message whose group is another reader's would hide it from that reader, which would go on with the one behind it.
     return Statement(
         f"SELECT {HEADER} FROM {table} q CROSS JOIN queue_groups g "
         f"WHERE g.queue = :queue AND g.member = q.{group} AND {seen} AND q.lsf = 'c' AND {_NOW} "

@@ -21,7 +21,8 @@ transaction. The diagrams, rebuilt from the prose of the paper, with `a/1` the w
 
 A writer may have a hundred thousand messages waiting, and each first dequeue would write to all of them, as would each
 commit. So the visibility of messages that are only *reserved* stands once for all of them, in the row of their group: a
-message in log state c is seen by whoever sees its group. The flag on the message itself is that of states e, d and b.
+message in log state c is seen by the transactions that see its group. The flag on the message itself is that of states
+e, d and b.
 
 Each arc is one set-oriented statement, with the old state in its condition.
 """
@@ -50,7 +51,9 @@ class MessageState(NamedTuple):
     """The flags of a message."""
 
     log: str  # e enqueued, c committed, d dequeued, b both by one transaction
-    own: bool  # seen by the transaction alone; otherwise by everybody, or by whoever has reserved its group
+    own: (
+        bool  # seen by the transaction alone; otherwise by everybody, or by the transaction that has reserved its group
+    )
 
 
 ENQUEUED: Final = MessageState("e", True)

@@ -269,8 +269,8 @@ class _Performance:
             raise self._gone()
         number, state, messages, s = found
         if state == "a":
-            # Whoever asks does not know what the transaction has done so far, and the broker that served it is another,
-            # or has started again. It will not be committed by anybody: that is made sure of before it is said.
+            # The client does not know what the transaction has done so far: the broker that served it is another, or
+            # has started again. It is undone before the client is told so, and nobody can commit it later.
             done = undo(self._session, self._place, number)
             if isinstance(steps[-1], Abort):
                 return Performed(number, (*(None for _ in steps[:-1]), done))

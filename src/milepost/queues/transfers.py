@@ -1,4 +1,4 @@
-"""Transfers in the store: which queue goes where, who does it, and what transactions over two stores leave behind.
+"""Transfers in the store: which queue goes where, which broker runs it, and what is in doubt.
 
 Each is a piece of work for the writer's group commit, as those in `operations`. How messages go over: `transfer`.
 """
@@ -130,7 +130,7 @@ class Settle(Work):
     """What did this store, as coordinator, decide about a transaction over two stores? Whether it is to commit.
 
     `number` is the transaction here whose commit would have been the decision. If it is still under way, it is undone
-    first: whoever runs it can then no longer commit, and so the answer holds for ever. Nothing else makes it safe to
+    first: its transfer can then no longer commit it, and so the answer holds for ever. Nothing else makes it safe to
     undo the other half; leases and names only make it rare. What is given back counts no abort, since it did nothing.
     """
 

@@ -1,4 +1,4 @@
-"""What has to be done now and then: recovery after a crash, leases and messages whose time is over."""
+"""Upkeep: recovery after a crash, leases that have ended, messages that have expired."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ def _undo(session: Session, place: Place, number: int) -> tuple[str, ...]:
 
 
 def _expired(session: Session, queue: Queue, place: Place) -> list[int]:
-    """Messages that nobody may take any more. Of a block that somebody reads, the end is his to wait for."""
+    """Messages that have expired, but for blocks that a reader has begun."""
     statement = statements.expired(queue.table, queue.group, session.connection.dialect.name == "postgresql")
     values = {"queue": queue.number} if queue.group else {}
     return [row[0] for row in session.rows(statement, now=place.time_us, most=SWEPT, **values)]
 
 
 def _without_messages(session: Session, queue: Queue) -> None:
-    """Remove groups that have no committed messages; whoever commits some makes them again.
+    """Remove groups that have no committed messages; a commit that brings some makes them again.
 
-    He holds their rows until then: it is looked again once they are locked.
+    That holds their rows until it ends: so the groups are looked at again once they are locked.
     """
     if not queue.group:
         return
