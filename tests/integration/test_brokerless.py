@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from milepost import AsyncClient, Client, testing
-from milepost.client.queueing import Queueing
+from milepost.client.queue_session import QueueSession
 from milepost.errors import ConfigError, InvalidValue, TransactionAborted
 from milepost.transport import parse_address
 from tests.integration.test_failures import PATIENCE, run
@@ -350,7 +350,7 @@ def test_messages_that_need_no_batch_and_those_that_do_are_the_same(postgresql, 
                 (part,) = await tx.dequeue_batches("notes", count=10)
                 assert part.plain == part.batch.to_pylist()
                 found.append(part.plain)
-            monkeypatch.setattr(Queueing, "plain_rows", lambda *_: None)
+            monkeypatch.setattr(QueueSession, "plain_rows", lambda *_: None)
         assert found[:2] == found[2:] == [given[:3], [{"text": "größer", "size": None, "price": 2.0}]]
         for wrong in ({"text": "a\0b", "size": 1, "price": 1.0}, {"text": "a", "size": 1 << 31, "price": 1.0}):
             with pytest.raises(InvalidValue):

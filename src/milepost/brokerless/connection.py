@@ -95,7 +95,7 @@ class BrokerlessConnection(Connection):
 
     async def ask(self, make: Callable[[int], Control], before: Sequence[Any] = (), heard: Heard | None = None) -> Any:
         if self._leaving is not None:
-            await asyncio.shield(self.done)  # whoever asks again at once would keep it from coming to its end
+            await asyncio.shield(self.done)  # a client that asks again at once would keep it from ending
         if not self.alive:
             raise as_lost(self._fatal or ConnectionLost("the connection to the database is closed"))
         said = make(0)

@@ -1,4 +1,4 @@
-"""The store of a client without a broker: who writes it, who looks, and what has to be done now and then."""
+"""The store of a client without a broker: writes, looks, and what is done at intervals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from milepost.storage import Store, open_store
 from milepost.storage.loop_writer import LoopWriter
 
 NAME: Final = "brokerless"  # of the logs of such clients: brokerless-1 and so on
-LOOKS: Final = 2  # threads for whoever only looks: a long look leaves the other to everybody else
+LOOKS: Final = 2  # threads for looks: a long one leaves the other to all the rest
 CLOSING_S: Final = 5.0  # that the database has when the client leaves; leases end what it has not undone
 TICK_S: Final = 1.0
 CLOCK_S: Final = 5.0  # between looks at the database's clock
@@ -53,7 +53,7 @@ class MemberStore:
 
     @classmethod
     async def opened(cls, url: str, lost: Callable[[MilepostError], None]) -> MemberStore:
-        """Open the store, and undo what whoever had the same log before has left. Raises what is in the way."""
+        """Open the store, and undo what the last holder of its log has left. Raises what is in the way."""
         chosen = settings()
         store = await asyncio.to_thread(
             open_store,
@@ -101,7 +101,7 @@ class MemberStore:
         self.run(then(error if isinstance(error, MilepostError) else looked.result()))
 
     async def do(self, operation: Operation) -> Any:
-        """The outcome of an operation, which is carried out whoever still waits for it; raised when it is an error."""
+        """The outcome of an operation, raised when it is an error. A caller that is cancelled does not cancel it."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self._writer.give(operation, partial(_tell, future))
         return await future
@@ -123,7 +123,7 @@ class MemberStore:
         try:
             pulse = await self._loop.run_in_executor(self._looks, self.store.pulse)
         except MilepostError:
-            return False  # the store is away: whoever wants something of it is told
+            return False  # the store is away: requests are told
         pulse.pop(self.store.log, None)
         before, self._pulse = self._pulse, pulse
         return before != pulse

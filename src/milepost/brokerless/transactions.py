@@ -113,4 +113,4 @@ def tell(transaction: OpenTransaction, error: MilepostError) -> None:
     for request in transaction.requests:
         if request.reply_to and not request.reply_to.done():
             request.reply_to.set_exception(error)
-            request.reply_to.exception()  # seen, whether or not somebody still waits for it
+            request.reply_to.exception()  # seen: the caller may be gone

@@ -24,7 +24,7 @@
     queues          the verbs about queues: types, queues, workers; sync_queues, their synchronous face
     transfers       the verbs about queues that go on to another broker, and about transactions over two
     transaction     messages into queues and out of them, all or nothing
-    queueing        what a client knows about queues
+    queue_session   what a client knows about queues: types, aborts to tell, the broker's time
     taken           messages out of queues, as the application gets them
     worker          functions that are called with them
     topic           topics as a client knows them

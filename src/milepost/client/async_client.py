@@ -20,7 +20,7 @@ from milepost.client.host import Host
 from milepost.client.logbatch import LogBatch
 from milepost.client.options import PREFETCH, checked_options
 from milepost.client.publisher import Publisher
-from milepost.client.queueing import Queueing
+from milepost.client.queue_session import QueueSession
 from milepost.client.queues import QueueVerbs
 from milepost.client.read import Read
 from milepost.client.session import Session
@@ -30,7 +30,7 @@ from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
 from milepost.client.subscriptions import Callback, Subscriptions
 from milepost.client.topic import Retention, TopicInfo, declaration, described, require_text, schema_from
-from milepost.client.worker import Workers
+from milepost.client.worker import QueueWorkers
 from milepost.errors import (
     Closed,
     InvalidValue,
@@ -110,8 +110,9 @@ class AsyncClient(QueueVerbs):
         self._publisher = Publisher(self._session, clock)
         self._host.session = self._subscriptions.session = self._session
         self._host.publisher = self._publisher
-        self._queueing = self._host.queueing = Queueing(self._session, self._subscriptions, self._host.use)
-        self._workers = Workers()
+        self._queue_session = QueueSession(self._session, self._subscriptions, self._host.use)
+        self._host.queue_session = self._queue_session
+        self._workers = QueueWorkers()
         self._boxes, self._storing = self._publisher.boxes, self._publisher.storing
 
     # Connecting and closing

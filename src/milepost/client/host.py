@@ -6,7 +6,7 @@ from typing import Final
 
 from milepost.client.connection import Connection
 from milepost.client.publisher import Publisher
-from milepost.client.queueing import Queueing
+from milepost.client.queue_session import QueueSession
 from milepost.client.session import Session
 from milepost.client.subscriptions import Subscriptions
 from milepost.client.topic import KnownTopic
@@ -22,7 +22,7 @@ class Host:
         self._known = known_broker_id
         self.session: Session  # set by the client, as the publisher: both need this first
         self.publisher: Publisher
-        self.queueing: Queueing
+        self.queue_session: QueueSession
         self.broker_id: str | None = None  # until it is connected
         self.used = False  # a durable subscription was made, or a transaction
         self.delivered: Final = [0, 0, 0]  # rows, batches, bytes of connections that are gone
@@ -39,7 +39,7 @@ class Host:
             )
         self.broker_id = welcome.store_id
         self.publisher.welcomed(welcome)
-        self.queueing.welcomed(welcome)
+        self.queue_session.welcomed(welcome)
 
     def use(self) -> None:
         """What the broker has stored matters to this client."""

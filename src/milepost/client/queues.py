@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from milepost import limits
 from milepost.batch.atoms import timestamp_of
 from milepost.client.options import require_dead_letter
-from milepost.client.queueing import Queueing
+from milepost.client.queue_session import QueueSession
 from milepost.client.taken import Classes, QueueMessage, TakenBatch
 from milepost.client.topic import parsed, require_text, schema_from, schema_text
 from milepost.client.transaction import Transaction
 from milepost.client.transfers import TransferVerbs
-from milepost.client.worker import BACKOFF_S, Handler, Workers
+from milepost.client.worker import BACKOFF_S, Handler, QueueWorkers
 from milepost.errors import InvalidValue
 from milepost.schema import Schema
 from milepost.wire import (
@@ -43,7 +43,7 @@ RENAMED: Final = {
     "forward": "transfer",
     "forwards": "transfers",
 }
-"""Verbs that had other names: whoever uses an old one is told the new one."""
+"""Verbs that had other names: a program that uses an old one is told the new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class QueueInfo:
 class QueueVerbs(TransferVerbs):
     """What `AsyncClient` can do with queues."""
 
-    _queueing: Queueing
-    _workers: Workers
+    _queue_session: QueueSession
+    _workers: QueueWorkers
 
     if not TYPE_CHECKING:  # type checkers would take any name for one that is there
 
@@ -83,7 +83,7 @@ class QueueVerbs(TransferVerbs):
         schema = schema_from(definition)
         text = schema_text(schema)
         reply = await self._session.ask(lambda request: DeclareType(request=request, text=text))
-        self._queueing.forget()
+        self._queue_session.forget()
         return parsed(reply["text"])
 
     async def types(self) -> dict[str, Schema]:
@@ -95,7 +95,7 @@ class QueueVerbs(TransferVerbs):
         """Remove a message type; `TypeInUse` while a queue takes it."""
         require_text("the name of a type", name)
         await self._session.ask(lambda request: DeleteType(request=request, name=name), again=False)
-        self._queueing.forget()
+        self._queue_session.forget()
 
     # Queues
 
@@ -143,14 +143,14 @@ class QueueVerbs(TransferVerbs):
                 max_deliveries=max_deliveries or 0,
             )
         )
-        self._queueing.forget()
+        self._queue_session.forget()
         return _info(reply)
 
     async def delete_queue(self, name: str) -> None:
         """Remove a queue; `QueueInUse` while it has messages, or transactions under way."""
         require_text("the name of a queue", name)
         await self._session.ask(lambda request: DeleteQueue(request=request, name=name), again=False)
-        self._queueing.forget()
+        self._queue_session.forget()
 
     async def queues(self) -> list[QueueInfo]:
         """All queues, with the broker's figures about them."""
@@ -172,7 +172,7 @@ class QueueVerbs(TransferVerbs):
         order: str | None = None,
         classes: Classes | None = None,
     ) -> list[QueueMessage]:
-        """What `Transaction.dequeue` would take now. It is left where it is, and somebody else may take it."""
+        """What `Transaction.dequeue` would take now. The messages stay in the queue: another reader may take them."""
         _require_texts(queue, type, where, order)
         _require_count(count)
         reply = await self._session.ask(
@@ -277,7 +277,7 @@ class QueueVerbs(TransferVerbs):
             found = await tx.dequeue("orders", "OrderMessage", count=10, where="...", order="...")
         """
         self._session.require_open()
-        return Transaction(self._queueing)
+        return Transaction(self._queue_session)
 
     # Workers
 

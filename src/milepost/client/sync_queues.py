@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from milepost.client.queues import BROWSED, QueueInfo, unknown_verb
 from milepost.client.taken import Classes, QueueMessage, TakenBatch
 from milepost.client.transaction import Receipt, Transaction
-from milepost.client.transfers import Held, TransferInfo
+from milepost.client.transfers import HoldingInfo, TransferInfo
 from milepost.client.worker import BACKOFF_S, Handler, takes_two
 from milepost.errors import InvalidValue
 from milepost.schema import Schema
@@ -281,7 +281,7 @@ class SyncQueueVerbs:
         """See `AsyncClient.settle`."""
         return self._run(self._client.settle(gid, number))
 
-    def holding(self, number: int) -> Held:
+    def holding(self, number: int) -> HoldingInfo:
         """See `AsyncClient.holding`."""
         return self._run(self._client.holding(number))
 

@@ -39,7 +39,7 @@ class TakenBatch:
         self, type: str, schema: Schema, content: Batch | Callable[[], Batch], headers: Headers,
         plain: list[Any] | None = None,
     ) -> None:  # fmt: skip
-        """`content` may be a function that gives it, for whoever has the messages as `plain` values at hand."""
+        """`content` may be a function that gives it, where the messages are there as `plain` values."""
         self.type: Final = type
         self.headers: Final = headers
         self._content = content
@@ -217,7 +217,9 @@ class QueueMessage:
         self._taken = taken
         self._row = row
         self._classes = classes
-        self._values: Any = _NOTHING  # the row, or a dict of the root's members: whoever reads one member reads more
+        self._values: Any = (
+            _NOTHING  # the row, or a dict of the root's members: a program that reads one member reads more
+        )
         if values is not None:
             self._values = self.__dict__ = values
 

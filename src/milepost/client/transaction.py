@@ -37,7 +37,7 @@ from milepost.wire import Ack, Control, Dequeue, Enqueue, Finish
 from milepost.wire.queue import NO_PRIORITY
 
 if TYPE_CHECKING:
-    from milepost.client.queueing import Queueing
+    from milepost.client.queue_session import QueueSession
 
 PIECE_BYTES: Final = 1 << 20  # a larger enqueue travels in several frames
 SEND_BYTES: Final = 1 << 20  # that gather here before they are sent without waiting for a request
@@ -99,10 +99,10 @@ class Transaction:
     broker was started anew, it was undone, and everything raises `TransactionAborted`: run the block again.
     """
 
-    def __init__(self, queueing: Queueing) -> None:
-        self._queueing = queueing
-        self._session = queueing.session
-        self._client = queueing.next_number()
+    def __init__(self, queue_session: QueueSession) -> None:
+        self._queue_session = queue_session
+        self._session = queue_session.session
+        self._client = queue_session.next_number()
         self._number = 0  # the store's
         self._step = 0
         self._pending: list[_Pending] = []
@@ -147,14 +147,14 @@ class Transaction:
         limits.require("NAME_CHARS", len(queue), "the characters of a queue's name")
         number = NO_PRIORITY if priority is None else _priority(priority)
         due_us, ends_us = self._due(delay, not_before), self._ends(expires)
-        schema = await self._queueing.schema_for(queue, type, messages)
+        schema = await self._queue_session.schema_for(queue, type, messages)
         pieces: Sequence[Batch | PlainRows]
-        plain = self._queueing.plain_rows(schema, messages)
+        plain = self._queue_session.plain_rows(schema, messages)
         if plain is not None:
             pieces = (plain,)
         else:
-            batch = self._queueing.encoded(schema, messages)
-            pieces = _pieces(batch, min(PIECE_BYTES, self._queueing.batch_bytes))
+            batch = self._queue_session.encoded(schema, messages)
+            pieces = _pieces(batch, min(PIECE_BYTES, self._queue_session.batch_bytes))
         self._require_open()
         receipt = Receipt(sum(map(len, pieces)), len(pieces))
         for piece in pieces:
@@ -258,7 +258,7 @@ class Transaction:
         if isinstance(what, DurableSubscription):
             self._acks.setdefault(what, []).append(what.named(None))
         else:
-            subscription = self._queueing.subscription_of(what)
+            subscription = self._queue_session.subscription_of(what)
             self._acks.setdefault(subscription, []).append(subscription.named(what))
 
     # Ends
@@ -340,7 +340,7 @@ class Transaction:
             self._over = over  # as it was told: leaving the block raises nothing
         self._give_up(over)
         try:
-            await self._queueing.aborted(self)
+            await self._queue_session.aborted(self)
         except MilepostError:
             pass  # the client is closed, or not connected: its broker undoes it
 
@@ -359,7 +359,7 @@ class Transaction:
             try:
                 await self.commit()
             except BlockIncomplete:
-                await self.abort()  # whoever leaves the block takes no more
+                await self.abort()  # a program that leaves the block takes no more
                 raise
 
     def _end(self, over: MilepostError) -> None:
@@ -377,7 +377,7 @@ class Transaction:
         self._acks.clear()
         self._end(over)
         if begun:
-            self._queueing.abort(self)
+            self._queue_session.abort(self)
 
     async def tell_abort(self) -> None:
         """Tell the broker that this transaction is over. Called until it has answered."""
@@ -444,7 +444,7 @@ class Transaction:
         if isinstance(error, TransactionAborted):
             self._give_up(error)
         elif isinstance(error, MilepostError):
-            self._queueing.forget()  # a queue or a type may be another by now
+            self._queue_session.forget()  # a queue or a type may be another by now
             self._confirm(step, None)
         elif isinstance(error, TimeoutError):
             late = TimedOut(f"the broker did not answer within {timeout:g} s; this transaction is undone")
@@ -504,14 +504,14 @@ class Transaction:
             raise InvalidValue("a message has a delay or a not_before, not both")
         if not_before is not None:
             return micros(not_before)
-        return 0 if delay is None else self._queueing.time_us() + int(_seconds("delay", delay) * 1_000_000)
+        return 0 if delay is None else self._queue_session.time_us() + int(_seconds("delay", delay) * 1_000_000)
 
     def _ends(self, expires: float | timedelta | datetime | None) -> int:
         if expires is None:
             return 0
         if isinstance(expires, datetime):
             return micros(expires)
-        return self._queueing.time_us() + int(_seconds("expires", expires) * 1_000_000)
+        return self._queue_session.time_us() + int(_seconds("expires", expires) * 1_000_000)
 
 
 def _seconds(what: str, value: Any) -> float:

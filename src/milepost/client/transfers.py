@@ -36,7 +36,7 @@ class TransferInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HoldingInfo:
     """What a transaction has taken out of queues."""
 
     remaining: int  # messages of blocks that it has begun, without which it cannot commit
@@ -89,7 +89,7 @@ class TransferVerbs:
     async def in_doubt(self, coordinator: str | None = None) -> list[tuple[str, str]]:
         """Prepared transactions that wait for a decision, of one coordinator or of all: name and coordinator."""
         found = await self._session.ask(lambda request: InDoubt(request=request, coordinator=coordinator))
-        return [(gid, who) for gid, who in found]
+        return [(gid, decider) for gid, decider in found]
 
     # and the one that decides
 
@@ -112,7 +112,7 @@ class TransferVerbs:
         reply: Any = await self._session.ask(lambda request: Settle(request=request, gid=gid, number=number))
         return bool(reply["commit"])
 
-    async def holding(self, number: int) -> Held:
+    async def holding(self, number: int) -> HoldingInfo:
         """What is to be known of the messages that a transaction under way has taken; `Transaction.number`."""
         reply = await self._session.ask(lambda request: Holding(request=request, number=number))
-        return Held(int(reply["remaining"]), {int(number): timestamp_of(ends) for number, ends in reply["ends"]})
+        return HoldingInfo(int(reply["remaining"]), {int(number): timestamp_of(ends) for number, ends in reply["ends"]})

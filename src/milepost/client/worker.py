@@ -75,7 +75,7 @@ class _HandlerFailed(Exception):
     """A function raised; that was told, and the pause is over."""
 
 
-class Workers:
+class QueueWorkers:
     """Those of one client."""
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ class Settle(Work):
     number: int
 
 
-class Held(NamedTuple):
+class HeldMessages(NamedTuple):
     """What is to be known of the messages that a transaction has taken."""
 
     remaining: int  # messages of blocks that were begun, without which it cannot commit
@@ -92,6 +92,6 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Holding(Look):
-    """Tell about the messages that a transaction under way has taken: `Held`."""
+    """Tell about the messages that a transaction under way has taken: `HeldMessages`."""
 
     number: int

@@ -2,18 +2,22 @@
 
 ::
 
-    requests       what clients ask, as operations (`milepost.operations.queues`), and what they are answered
-    line           dequeues that wait for messages, in order
-    execution      how the store carries each operation out; whoever opens a store imports it
+    machine        open transactions of clients as one state machine, which a broker and a client without one drive
+    waiters        dequeues that wait, in a `waiting_line` for each queue; `leases` of transactions
+    requests       what clients ask, as operations (`milepost.operations.queues`), and the store's outcomes as replies
+    execution      how the store carries each operation out; a program that opens a store imports it
     transactions   how steps are carried out, ended and undone
-    deciding       transactions over several stores: prepared, decided, remembered
+    outcomes       how transactions end: what becomes of their messages
+    decisions      transactions over several stores: prepared, decided, remembered
     messages       headers and content in the tables: written, read, moved, removed
+    statements     SQL, by name
     states         the state diagrams, as data, with the statement of each arc
-    picking        who may take what next: levels, priorities, selection, order
+    selection      which messages a dequeue takes next: levels, priorities, predicates, order
+    first_dequeue  a transaction that begins with a dequeue, in one round trip
     rows           batches <-> rows of the tables of a type; `physical` is the form of each value
     catalogue      the types and queues of a store, and their tables
     numbers        M and T of message IDs
-    admin, looking, upkeep     what operators, onlookers and the broker itself do
+    admin, inspection, upkeep  what operators, onlookers and the broker itself do
     engine         what is kept in memory for all of it
     outbox         enqueue in a database transaction of the caller's own
     transfer       messages that go on to a queue of another broker, under two-phase commit; `transfers` in the store

@@ -7,11 +7,12 @@ from typing import Final, TypeVar
 
 from milepost.errors import InvalidValue, MilepostError, WrongType
 from milepost.operations.records import QueueRecord, TypeRecord
-from milepost.queues import catalogue, looking
-from milepost.queues.catalogue import Catalogue, Queue, Wanted
+from milepost.queues import catalogue, inspection
+from milepost.queues.catalogue import Queue, QueueCatalogue, Wanted
 from milepost.queues.engine import engine_of
-from milepost.queues.messages import discard, transfer
-from milepost.queues.picking import Wish
+from milepost.queues.messages import discard
+from milepost.queues.messages import move as move_messages
+from milepost.queues.selection import Criteria
 from milepost.storage.database import Session
 from milepost.storage.execution import Spoiled, WorkContext
 
@@ -45,7 +46,7 @@ def delete_queue(session: Session, place: WorkContext, name: str) -> None:
     _change(session, place, lambda known: catalogue.delete_queue(session, known, name))
 
 
-def _change(session: Session, place: WorkContext, work: Callable[[Catalogue], T]) -> tuple[Catalogue, T]:
+def _change(session: Session, place: WorkContext, work: Callable[[QueueCatalogue], T]) -> tuple[QueueCatalogue, T]:
     engine = engine_of(session, place)
     catalogue.lock(session)
     known = engine.known(session, None)
@@ -81,7 +82,7 @@ def move(
             raise WrongType(f"queue {target!r} does not take messages of type {known.types[number].name}")
     mids = [head.mid for head in found]
     if mids:
-        transfer(session, origin, goal, mids)
+        move_messages(session, origin, goal, mids)
     return len(mids)
 
 
@@ -98,9 +99,10 @@ def purge(
 
 
 def _chosen(
-    session: Session, place: WorkContext, known: Catalogue, queue: Queue, kind: str | None, where: str | None,
+    session: Session, place: WorkContext, known: QueueCatalogue, queue: Queue, kind: str | None, where: str | None,
     count: int | None,
-) -> list[looking.Head]:  # fmt: skip
+) -> list[inspection.Head]:  # fmt: skip
     if count is not None and count < 1:
         raise InvalidValue(f"count = {count}: takes one message at least, or None for all")
-    return looking.committed(session, known, queue, Wish(kind, where), 0, min(count or MOST, MOST), lock=place.shared)
+    most = min(count or MOST, MOST)
+    return inspection.committed(session, known, queue, Criteria(kind, where), 0, most, lock=place.shared)

@@ -22,41 +22,14 @@ from milepost.errors import (
 from milepost.operations.records import QueueRecord
 from milepost.query import expression, parse_schema
 from milepost.query.sql import Tables
-from milepost.queues.states import ARRIVAL, BLOCKS, GROUPS, LEVELS
+from milepost.queues import statements
+from milepost.queues.states import ARRIVAL, BLOCKS, GROUPS, LEVELS, NEVER_US
 from milepost.schema import Schema
 from milepost.storage.database import Session
-from milepost.storage.statement import Statement, worded
-
-NEVER_US: Final = (1 << 63) - 1  # of a message without an end
-
-# Whether what a broker remembers is still so.
-VERSION: Final = Statement("SELECT version FROM queue_catalogue")
-_CHANGED: Final = Statement("UPDATE queue_catalogue SET version = version + 1")
-_LOCK: Final = Statement("SELECT version FROM queue_catalogue {for_update}")
-_TYPES: Final = Statement("SELECT number, name, source FROM queue_types ORDER BY number")
-_QUEUES: Final = Statement("""
-    SELECT number, name, level, direction, priority, prioritized, dead, most_aborts, created_us FROM queues
-    ORDER BY number""")
-_ACCEPTS: Final = Statement("SELECT queue, type, function FROM queue_accepts ORDER BY queue, type")
-_MAKE_TYPE: Final = Statement("""
-    INSERT INTO queue_types (name, source, created_us) VALUES (:name, :source, :time_us) RETURNING number""")
-_MAKE_QUEUE: Final = Statement("""
-    INSERT INTO queues (name, level, direction, priority, prioritized, dead, most_aborts, created_us)
-    VALUES (:name, :level, :direction, :priority, :prioritized, :dead_letter, :max_deliveries, :time_us)
-    RETURNING number""")
-_ACCEPT: Final = Statement("INSERT INTO queue_accepts (queue, type, function) VALUES (:queue, :type, :function)")
-_REFUSE: Final = Statement("DELETE FROM queue_accepts WHERE queue = :queue")
-_DROP_TYPE: Final = Statement("DELETE FROM queue_types WHERE number = :number")
-_DROP_QUEUE: Final = Statement("DELETE FROM queues WHERE number = :number")
-_DROP_GROUPS: Final = Statement("DELETE FROM queue_groups WHERE queue = :number")
-_DROP_TRANSFER: Final = Statement("DELETE FROM queue_transfers WHERE queue = :number")
-_OPEN: Final = Statement("""
-    SELECT count(DISTINCT l.transaction_number) FROM queue_log l JOIN queue_transactions t
-    ON t.number = l.transaction_number WHERE l.queue = :number AND t.state IN ('a', 'p')""")
-_PRIORITIZED: Final = Statement("UPDATE queues SET prioritized = 1 WHERE number = :number AND prioritized = 0")
+from milepost.storage.statement import worded
 
 
-class Type(NamedTuple):
+class TypeEntry(NamedTuple):
     """A type of messages, as the store has it."""
 
     number: int
@@ -101,16 +74,16 @@ class Queue(NamedTuple):
         return self.level in BLOCKS
 
 
-class Catalogue:
+class QueueCatalogue:
     """What a store had when it was loaded; `version` says whether that is still so."""
 
-    def __init__(self, version: int, types: Iterable[Type], queues: Iterable[Queue]) -> None:
+    def __init__(self, version: int, types: Iterable[TypeEntry], queues: Iterable[Queue]) -> None:
         self.version: Final = version
         self.types: Final = {each.number: each for each in types}
         self.queues: Final = {each.number: each for each in queues}
 
     @cached_property
-    def types_by_name(self) -> dict[str, Type]:
+    def types_by_name(self) -> dict[str, TypeEntry]:
         """Types by name."""
         return {each.name: each for each in self.types.values()}
 
@@ -119,7 +92,7 @@ class Catalogue:
         """Queues by name."""
         return {each.name: each for each in self.queues.values()}
 
-    def type(self, name: str) -> Type:
+    def type(self, name: str) -> TypeEntry:
         """The type of that name."""
         found = self.types_by_name.get(name)
         if found is None:
@@ -135,7 +108,7 @@ class Catalogue:
             raise UnknownQueue(f"there is no queue {name!r}{near or '; declare it first'}")
         return found
 
-    def taken_by(self, queue: Queue, name: str) -> Type:
+    def taken_by(self, queue: Queue, name: str) -> TypeEntry:
         """A type that a queue takes."""
         found = self.type(name)
         if found.number not in queue.functions:
@@ -156,15 +129,15 @@ class Catalogue:
 
 def lock(session: Session) -> None:
     """Keep other brokers from changing the catalogue, until the transaction ends."""
-    session.row(_LOCK)
+    session.row(statements.LOCK_CATALOGUE)
 
 
 def version(session: Session) -> int:
     """The version of what the store has now."""
-    return int(session.row(VERSION)[0])
+    return int(session.row(statements.CATALOGUE_VERSION)[0])
 
 
-def load(session: Session, known: Catalogue | None = None) -> Catalogue:
+def load(session: Session, known: QueueCatalogue | None = None) -> QueueCatalogue:
     """What the store has. Types of `known` that are still there are not parsed again."""
     while True:
         number = version(session)
@@ -173,31 +146,31 @@ def load(session: Session, known: Catalogue | None = None) -> Catalogue:
             return found
 
 
-def _load(session: Session, known: Catalogue | None, number: int) -> Catalogue:
+def _load(session: Session, known: QueueCatalogue | None, number: int) -> QueueCatalogue:
     old = known.types if known is not None else {}
     types = [
         old[row[0]] if row[0] in old and old[row[0]].text == row[2] else _type(row[0], row[1], row[2])
-        for row in session.rows(_TYPES)
+        for row in session.rows(statements.TYPES)
     ]
     functions: dict[int, dict[int, str | None]] = {}
-    for queue, kind, function in session.rows(_ACCEPTS):
+    for queue, kind, function in session.rows(statements.ACCEPTED_TYPES):
         functions.setdefault(queue, {})[kind] = function
     queues = [
         Queue(row[0], row[1], row[2], row[3], row[4], bool(row[5]), row[6], row[7], row[8], functions.get(row[0], {}))
-        for row in session.rows(_QUEUES)
+        for row in session.rows(statements.QUEUES)
     ]
-    return Catalogue(number, types, queues)
+    return QueueCatalogue(number, types, queues)
 
 
-def _type(number: int, name: str, text: str) -> Type:
+def _type(number: int, name: str, text: str) -> TypeEntry:
     schema = parse_schema(text)
-    return Type(number, name, text, schema, Tables(schema, number))
+    return TypeEntry(number, name, text, schema, Tables(schema, number))
 
 
 # Types
 
 
-def declare_type(session: Session, known: Catalogue, text: str, time_us: int) -> int:
+def declare_type(session: Session, known: QueueCatalogue, text: str, time_us: int) -> int:
     """Make a type; its number. One that is there as declared stays as it is."""
     schema = parse_schema(text)
     Tables(schema, 0).indexes  # noqa: B018  # raises what cannot be kept in tables
@@ -210,23 +183,23 @@ def declare_type(session: Session, known: Catalogue, text: str, time_us: int) ->
             "another name"
         )
     source = schema.canonical
-    row = session.row(_MAKE_TYPE, name=schema.name, source=source, time_us=time_us)
+    row = session.row(statements.MAKE_TYPE, name=schema.name, source=source, time_us=time_us)
     for statement in Tables(schema, row[0]).create(_dialect(session)):
         session.say(statement)
-    session.run(_CHANGED)
+    session.run(statements.CHANGE_CATALOGUE)
     return int(row[0])
 
 
-def delete_type(session: Session, known: Catalogue, name: str) -> None:
+def delete_type(session: Session, known: QueueCatalogue, name: str) -> None:
     """Remove a type that no queue takes."""
     found = known.type(name)
     users = [queue.name for queue in known.queues.values() if found.number in queue.functions]
     if users:
         raise TypeInUse(f"message type {name} is taken by {', '.join(sorted(users))}: delete that first")
-    session.run(_DROP_TYPE, number=found.number)
+    session.run(statements.DELETE_TYPE, number=found.number)
     for statement in found.tables.drop():
         session.say(statement)
-    session.run(_CHANGED)
+    session.run(statements.CHANGE_CATALOGUE)
 
 
 # Queues
@@ -245,7 +218,7 @@ class Wanted(NamedTuple):
     max_deliveries: int = 0
 
 
-def declare_queue(session: Session, known: Catalogue, wanted: Wanted, time_us: int) -> int:
+def declare_queue(session: Session, known: QueueCatalogue, wanted: Wanted, time_us: int) -> int:
     """Make a queue; its number. One that is there as wanted stays as it is."""
     _require(wanted)
     types = {name: known.type(name) for name in wanted.types}
@@ -270,18 +243,18 @@ def declare_queue(session: Session, known: Catalogue, wanted: Wanted, time_us: i
     return _make(session, wanted, dead_letter, types, time_us)
 
 
-def _make(session: Session, wanted: Wanted, dead_letter: int | None, types: dict[str, Type], time_us: int) -> int:
+def _make(session: Session, wanted: Wanted, dead_letter: int | None, types: dict[str, TypeEntry], time_us: int) -> int:
     row = session.row(
-        _MAKE_QUEUE, name=wanted.name, level=wanted.level, direction=wanted.direction, priority=float(wanted.priority),
-        prioritized=int(bool(wanted.functions)), dead_letter=dead_letter, max_deliveries=wanted.max_deliveries,
-        time_us=time_us,
+        statements.MAKE_QUEUE, name=wanted.name, level=wanted.level, direction=wanted.direction,
+        priority=float(wanted.priority), prioritized=int(bool(wanted.functions)), dead_letter=dead_letter,
+        max_deliveries=wanted.max_deliveries, time_us=time_us,
     )  # fmt: skip
     number = int(row[0])
     for name in wanted.types:
-        session.run(_ACCEPT, queue=number, type=types[name].number, function=wanted.functions.get(name))
+        session.run(statements.ACCEPT_TYPE, queue=number, type=types[name].number, function=wanted.functions.get(name))
     for statement in made_of(number, wanted.level, wanted.direction):
         session.say(worded(statement, _dialect(session)))
-    session.run(_CHANGED)
+    session.run(statements.CHANGE_CATALOGUE)
     return number
 
 
@@ -308,33 +281,33 @@ def made_of(number: int, level: str, direction: str) -> list[str]:
     return made
 
 
-def delete_queue(session: Session, known: Catalogue, name: str) -> None:
+def delete_queue(session: Session, known: QueueCatalogue, name: str) -> None:
     """Remove a queue that has no messages and is in no transaction."""
     found = known.queue(name)
     if _dialect(session) == "postgresql":  # else another broker puts a message into it between the look and the end
         session.say(f"LOCK TABLE {found.table} IN ACCESS EXCLUSIVE MODE")
-    count = int(session.row(Statement(f"SELECT count(*) FROM {found.table}"))[0])
+    count = int(session.row(statements.count_messages(found.table))[0])
     if count:
         raise QueueInUse(f"queue {name!r} has {count} messages: purge it, or let them be dequeued, and delete it then")
-    if session.row(_OPEN, number=found.number)[0]:
+    if session.row(statements.COUNT_TRANSACTIONS_OF, number=found.number)[0]:
         raise QueueInUse(f"queue {name!r} is in a transaction under way: delete it when that has ended")
     users = [each.name for each in known.queues.values() if each.dead_letter == found.number]
     if users:
         raise QueueInUse(f"queue {name!r} takes the dead messages of {', '.join(sorted(users))}: delete that first")
-    for statement in (_DROP_QUEUE, _DROP_GROUPS, _DROP_TRANSFER):
+    for statement in (statements.DELETE_QUEUE, statements.DELETE_GROUPS, statements.DELETE_TRANSFER_OF):
         session.run(statement, number=found.number)
-    session.run(_REFUSE, queue=found.number)
+    session.run(statements.DELETE_ACCEPTED, queue=found.number)
     session.say(f"DROP TABLE {found.table}")
-    session.run(_CHANGED)
+    session.run(statements.CHANGE_CATALOGUE)
 
 
 def prioritize(session: Session, queue: Queue) -> None:
     """From now on some message may have a priority of its own: an ordered queue has to look at the writers' heads."""
-    if session.run(_PRIORITIZED, number=queue.number):
-        session.run(_CHANGED)
+    if session.run(statements.PRIORITIZE_QUEUE, number=queue.number):
+        session.run(statements.CHANGE_CATALOGUE)
 
 
-def require_function(text: str, kind: Type) -> None:
+def require_function(text: str, kind: TypeEntry) -> None:
     """Refuse a priority function that does not give a number."""
     found = expression(text, kind.schema)
     if found.type.name not in ("double", "integer", "decimal"):
@@ -364,7 +337,7 @@ def _require(wanted: Wanted) -> None:
         raise InvalidValue(f"queue {wanted.name!r} cannot take its own dead messages")
 
 
-def _as_record(wanted: Wanted, types: dict[str, Type]) -> tuple[Any, ...]:
+def _as_record(wanted: Wanted, types: dict[str, TypeEntry]) -> tuple[Any, ...]:
     """In whatever order its types are named."""
     names = tuple(sorted(wanted.types, key=lambda name: types[name].number))
     return (

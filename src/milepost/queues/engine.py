@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
-from milepost.queues import catalogue
-from milepost.queues.catalogue import Catalogue, Queue
+from milepost.queues import catalogue, statements
+from milepost.queues.catalogue import Queue, QueueCatalogue
 from milepost.queues.numbers import Numbers
 from milepost.storage.database import Session
 from milepost.storage.execution import WorkContext
-from milepost.storage.statement import Statement
 
-_HIGHEST: Final = Statement("SELECT coalesce(max(number), 0) FROM queue_transactions")
 _NAME: Final = "queues"
 DOUBTS: Final = 10_000  # remembered: each belongs to a transaction that is being repeated
 
@@ -26,14 +24,14 @@ class Live(NamedTuple):
     whole: bool = True  # False: there is more, of an operation that was not committed yet when the next one followed
 
 
-class Engine:
+class QueueEngine:
     """One for each store that is open; used by the thread that writes."""
 
     def __init__(self, session: Session, place: WorkContext) -> None:
         self.catalogue = catalogue.load(session)
-        highest = session.row(_HIGHEST)[0]
+        highest = session.row(statements.HIGHEST_TRANSACTION)[0]
         for queue in self.catalogue.queues.values():
-            found = session.row(Statement(f"SELECT coalesce(max(mid), 0) FROM {queue.table}"))
+            found = session.row(statements.highest_number(queue.table))
             highest = max(highest, found[0])
         self.numbers: Final = Numbers(place.log, highest)
         self._turn = 0  # the queue that was looked after last
@@ -58,7 +56,7 @@ class Engine:
     def trusts(self, what: Hashable) -> bool:
         """Whether what is remembered may be built upon, and be checked when all is sent.
 
-        One round trip less for each thing that is not asked first. Whoever finds it wrong says so by `doubt`, and
+        One round trip less for each thing that is not asked first. A check that finds it wrong says so by `doubt`, and
         raises `Stale`: the group is then carried out again, and asks.
         """
         return not self._changed and not self._careful and what not in self._doubted
@@ -89,7 +87,7 @@ class Engine:
         self._group = None
         self._careful = False
 
-    def known(self, session: Session, version: int | None) -> Catalogue:
+    def known(self, session: Session, version: int | None) -> QueueCatalogue:
         """The catalogue as the store has it, given its version; None: it is asked for."""
         if version is None:
             version = catalogue.version(session)
@@ -114,11 +112,11 @@ class Engine:
         self._changed = False
 
 
-def engine_of(session: Session, place: WorkContext) -> Engine:
+def engine_of(session: Session, place: WorkContext) -> QueueEngine:
     """The engine of the store."""
     found = place.memory.get(_NAME)
     if found is None:
-        found = place.memory[_NAME] = Engine(session, place)
-    assert isinstance(found, Engine)
+        found = place.memory[_NAME] = QueueEngine(session, place)
+    assert isinstance(found, QueueEngine)
     found.enter(session, place)
     return found

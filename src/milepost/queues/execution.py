@@ -10,9 +10,9 @@ from milepost.errors import MilepostError
 from milepost.operations import queues as ops
 from milepost.operations.records import Counted, QueueRecord, TypeRecord
 from milepost.operations.steps import Done, Got, Performed
-from milepost.queues import admin, deciding, ending, looking, transactions, transfers, upkeep
+from milepost.queues import admin, decisions, inspection, outcomes, transactions, transfers, upkeep
 from milepost.queues.catalogue import Wanted
-from milepost.queues.picking import Wish
+from milepost.queues.selection import Criteria
 from milepost.storage.execution import Promise, WorkContext, execute
 from milepost.storage.session import Session
 
@@ -26,12 +26,12 @@ def _(operation: ops.Perform, session: Session, context: WorkContext) -> Perform
 
 @execute.register
 def _(operation: ops.Renew, session: Session, context: WorkContext) -> list[int]:
-    return ending.renew(session, context, operation.numbers, operation.lease_us)
+    return outcomes.renew(session, context, operation.numbers, operation.lease_us)
 
 
 @execute.register
 def _(operation: ops.Undo, session: Session, context: WorkContext) -> Done:
-    return ending.undo(session, context, operation.number)
+    return outcomes.undo(session, context, operation.number)
 
 
 @execute.register
@@ -49,22 +49,22 @@ def _(operation: ops.Sweep, session: Session, context: WorkContext) -> Done:
 
 @execute.register
 def _(operation: ops.Decide, session: Session, context: WorkContext) -> Done:
-    return deciding.decide(session, context, operation.gid, operation.commit)
+    return decisions.decide(session, context, operation.gid, operation.commit)
 
 
 @execute.register
 def _(operation: ops.Prepared, session: Session, context: WorkContext) -> list[tuple[str, str]]:
-    return deciding.prepared(session, operation.coordinator)
+    return decisions.prepared(session, operation.coordinator)
 
 
 @execute.register
 def _(operation: ops.Decisions, session: Session, context: WorkContext) -> list[tuple[str, str]]:
-    return deciding.decisions(session)
+    return decisions.decisions(session)
 
 
 @execute.register
 def _(operation: ops.ForgetDecision, session: Session, context: WorkContext) -> None:
-    deciding.forget(session, operation.gid)
+    decisions.forget(session, operation.gid)
 
 
 # Looking
@@ -72,13 +72,15 @@ def _(operation: ops.ForgetDecision, session: Session, context: WorkContext) -> 
 
 @execute.register
 def _(operation: ops.Peek, session: Session, context: WorkContext) -> Got:
-    wish = Wish(operation.type, operation.where, operation.order)
-    return looking.peek(session, context, operation.queue, wish, operation.count, operation.most_bytes, operation.owner)
+    criteria = Criteria(operation.type, operation.where, operation.order)
+    return inspection.peek(
+        session, context, operation.queue, criteria, operation.count, operation.most_bytes, operation.owner
+    )
 
 
 @execute.register
 def _(operation: ops.Browse, session: Session, context: WorkContext) -> Got:
-    return looking.browse(
+    return inspection.browse(
         session, context, operation.queue, operation.type, operation.where, operation.after, operation.count,
         operation.most_bytes,
     )  # fmt: skip
@@ -86,17 +88,17 @@ def _(operation: ops.Browse, session: Session, context: WorkContext) -> Got:
 
 @execute.register
 def _(operation: ops.Queues, session: Session, context: WorkContext) -> list[QueueRecord]:
-    return looking.queues(session, context, operation.name, operation.counted)
+    return inspection.queues(session, context, operation.name, operation.counted)
 
 
 @execute.register
 def _(operation: ops.Count, session: Session, context: WorkContext) -> Counted:
-    return looking.count(session, context, operation.after, operation.listed)
+    return inspection.count(session, context, operation.after, operation.listed)
 
 
 @execute.register
 def _(operation: ops.Types, session: Session, context: WorkContext) -> list[TypeRecord]:
-    return looking.types(session, context)
+    return inspection.types(session, context)
 
 
 # Administration

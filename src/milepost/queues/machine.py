@@ -168,7 +168,7 @@ class TransactionMachine(ABC):
                 effects = []
                 try:
                     settling = self.settling(request, effects)
-                except MilepostError as error:  # rows that come again, to whomever: nothing may be done about them here
+                except MilepostError as error:  # its rows are delivered again: the transaction must not commit
                     return self._spoiled(request, error) + effects
                 if settling is None:
                     transaction.busy = True

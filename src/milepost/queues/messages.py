@@ -14,44 +14,35 @@ from milepost.query import expression, sql, typed
 from milepost.query.kinds import DOUBLE
 from milepost.query.sql import Tables
 from milepost.query.sql.value import Dialect
-from milepost.queues import catalogue, picking, rows, states
-from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
-from milepost.queues.picking import Head
+from milepost.queues import catalogue, rows, selection, statements, states
+from milepost.queues.catalogue import Queue, QueueCatalogue, TypeEntry
+from milepost.queues.selection import Head
 from milepost.schema import Schema
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
 
 FUNCTION_S: Final = 50e-6  # seconds for the priority function of each message, beside what all of them have
-_WRITES: Final = Statement("SELECT queue FROM queue_groups WHERE queue {in queues} AND member = :s")
 
 
-def last_number(session: Session, known: Catalogue, s: int) -> int:
+def last_number(session: Session, known: QueueCatalogue, s: int) -> int:
     """The highest number of what a writer has in queues that keep its order, as far as that goes by it; 0: nothing."""
     ordered = [queue.number for queue in known.queues.values() if queue.group == "s"]
     if not ordered:
         return 0
     highest = 0
-    for (number,) in session.rows(_WRITES, queues=session.numbers(ordered), s=s):
+    for (number,) in session.rows(statements.QUEUES_OF_WRITER, queues=session.numbers(ordered), s=s):
         queue = known.queues[number]
-        first = queue.arrival[0]
-        (found,) = session.row(
-            Statement(
-                f"SELECT coalesce(max(number), 0) FROM (SELECT max({first}) AS number FROM {queue.table} "
-                f"WHERE s = :s AND lsf = 'c' UNION ALL "
-                f"SELECT max({first}) FROM {queue.table} WHERE s = :s AND owner <> 0) n"
-            ),
-            s=s,
-        )
+        (found,) = session.row(statements.highest_of_writer(queue.table, queue.arrival[0]), s=s)
         highest = max(highest, found)
     return highest
 
 
 def insert_headers(
-    session: Session, queue: Queue, kind: Type, mids: list[int], *, s: int, t: int, priority: float | None, log: str,
-    owner: int, due_us: int, ends_us: int,
+    session: Session, queue: Queue, kind: TypeEntry, mids: list[int], *, s: int, t: int, priority: float | None,
+    log: str, owner: int, due_us: int, ends_us: int,
 ) -> None:  # fmt: skip
     """Write the headers of messages whose content is there. Without a priority, the queue says what it is."""
-    statement, values = _insert(queue, kind, priority is None, picking.dialect_of(session))
+    statement, values = _insert(queue, kind, priority is None, selection.dialect_of(session))
     write = session.later
     if priority is None and queue.functions[kind.number] is not None:
         # The function is a client's: it is waited for, so that none but this enqueue fails for it.
@@ -72,7 +63,7 @@ _BEGIN: Final = """
             :messages, {now} + :keep_us))"""
 
 
-def beginning(queue: Queue, kind: Type, priority: float | None) -> Statement | None:
+def beginning(queue: Queue, kind: TypeEntry, priority: float | None) -> Statement | None:
     """PostgreSQL: begin a transaction that is committed at once, with messages: row, content and headers in one.
 
     It raises when the catalogue is of another version than `version`, and when there is a transaction of this name.
@@ -83,7 +74,7 @@ def beginning(queue: Queue, kind: Type, priority: float | None) -> Statement | N
     return _beginning(queue.table, kind.schema, kind.number)
 
 
-@lru_cache(maxsize=picking.CACHED)
+@lru_cache(maxsize=statements.CACHED)
 def _beginning(table: str, schema: Schema, number: int) -> Statement:
     tables = Tables(schema, number)
     contents = ", ".join(
@@ -98,7 +89,7 @@ def _beginning(table: str, schema: Schema, number: int) -> Statement:
     )
 
 
-@lru_cache(maxsize=picking.CACHED)
+@lru_cache(maxsize=statements.CACHED)
 def committing(logged: tuple[tuple[str, str], ...], grouped: bool, tables: tuple[tuple[Schema, int], ...]) -> Statement:
     """PostgreSQL: commit a transaction of which everything is known, in one statement, which raises when it is not so.
 
@@ -111,28 +102,30 @@ def committing(logged: tuple[tuple[str, str], ...], grouped: bool, tables: tuple
     ]
     ends = [states.ending_text(states.COMMIT[kind], table) for kind, table in logged]
     if grouped:
-        ends.append(states.RELEASE_TEXT)
+        ends.append(statements.RELEASE_TEXT)
     for at, (schema, number) in enumerate(tables):
         ends += [f"DELETE FROM {table.name} WHERE mid {{in m{at}}}" for table in Tables(schema, number).all]
     parts += [f"p{at} AS ({text})" for at, text in enumerate(ends)]
     return Statement(f"WITH {', '.join(parts)} SELECT 1 / count(*) FROM ended")
 
 
-def _insert(queue: Queue, kind: Type, computed: bool, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
+def _insert(queue: Queue, kind: TypeEntry, computed: bool, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
     """The statement for the headers of messages whose content is there; the function for their priority is in it."""
     key = queue.number, kind.number, queue.functions[kind.number] if computed else None, dialect
     made = _INSERTS.get(key)
     if made is None or made[0] is not kind:
-        if len(_INSERTS) >= picking.CACHED:
+        if len(_INSERTS) >= statements.CACHED:
             _INSERTS.clear()
         made = _INSERTS[key] = kind, *_inserting(queue, kind, key[2], dialect)
     return made[1], made[2]
 
 
-_INSERTS: Final[dict[Any, tuple[Type, Statement, dict[str, Any]]]] = {}
+_INSERTS: Final[dict[Any, tuple[TypeEntry, Statement, dict[str, Any]]]] = {}
 
 
-def _inserting(queue: Queue, kind: Type, function: str | None, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
+def _inserting(
+    queue: Queue, kind: TypeEntry, function: str | None, dialect: Dialect
+) -> tuple[Statement, dict[str, Any]]:
     real = "CAST(:priority AS double precision)" if dialect == "postgresql" else ":priority"
     priority, source, values = real, "{each mids} e", {}
     if function is not None:
@@ -158,7 +151,7 @@ def _inserting(queue: Queue, kind: Type, function: str | None, dialect: Dialect)
     return Statement(text), values
 
 
-def got(session: Session, known: Catalogue, found: list[Head]) -> Got:
+def got(session: Session, known: QueueCatalogue, found: list[Head]) -> Got:
     """Messages with their content: each table is read once, and each run of messages of one type is a group."""
     whole: dict[int, list[int]] = {}
     for head in found:
@@ -186,7 +179,7 @@ def got(session: Session, known: Catalogue, found: list[Head]) -> Got:
     return Got(groups)
 
 
-def owned_texts(known: Catalogue, queue: Queue) -> list[str]:
+def owned_texts(known: QueueCatalogue, queue: Queue) -> list[str]:
     """The statements for the content of what a transaction has taken: for each type of the queue, for each table."""
     return [
         rows.select_owned(table, queue.table) for number in queue.functions for table in known.types[number].tables.all
@@ -194,7 +187,7 @@ def owned_texts(known: Catalogue, queue: Queue) -> list[str]:
 
 
 def got_owned(
-    known: Catalogue,
+    known: QueueCatalogue,
     queue: Queue,
     taken: Sequence[Sequence[Any]],
     found: Sequence[Sequence[Sequence[Any]]],
@@ -224,7 +217,7 @@ def got_owned(
     return Got(groups)
 
 
-def _content(kind: Type, mids: list[int], found: dict[str, Sequence[Sequence[Any]]], some: bool) -> Batch:
+def _content(kind: TypeEntry, mids: list[int], found: dict[str, Sequence[Sequence[Any]]], some: bool) -> Batch:
     """`some`: among the rows are those of other messages."""
     if some:
         wanted = set(mids)
@@ -232,28 +225,19 @@ def _content(kind: Type, mids: list[int], found: dict[str, Sequence[Sequence[Any
     return rows.gather(kind.schema, kind.tables, mids, found, "postgresql")
 
 
-def discard(session: Session, known: Catalogue, queue: Queue, mids: list[int]) -> None:
+def discard(session: Session, known: QueueCatalogue, queue: Queue, mids: list[int]) -> None:
     """Remove committed messages for good."""
-    statement = Statement(f"DELETE FROM {queue.table} WHERE mid {{in mids}} RETURNING mid, type")
-    found = sorted(session.rows(statement, mids=session.numbers(mids)), key=lambda row: row[1])
+    removed = session.rows(statements.remove_headers(queue.table), mids=session.numbers(mids))
+    found = sorted(removed, key=lambda row: row[1])
     for number, group in groupby(found, key=lambda row: row[1]):
         rows.remove(session, known.types[number].tables, [row[0] for row in group])
 
 
-def transfer(session: Session, source: Queue, target: Queue, mids: list[int], aborts: str = "0") -> None:
+def move(session: Session, source: Queue, target: Queue, mids: list[int], aborts: str = "0") -> None:
     """Committed messages stand in another queue from now on; their numbers and their content stay."""
     numbers = session.numbers(mids)
-    columns = "mid, s, t, type, priority, lsf, owner"
-    session.run(
-        Statement(
-            f"INSERT INTO {target.table} ({columns}, aborts, due_us, ends_us) "
-            f"SELECT {columns}, {aborts}, 0, {NEVER_US} FROM {source.table} WHERE mid {{in mids}}"
-        ),
-        mids=numbers,
-    )
-    moved = session.rows(
-        Statement(f"DELETE FROM {source.table} WHERE mid {{in mids}} RETURNING s, t, priority"), mids=numbers
-    )
+    session.run(statements.copy_headers(source.table, target.table, aborts), mids=numbers)
+    moved = session.rows(statements.remove_copied(source.table), mids=numbers)
     if target.group:
         make_groups(session, target, [row[0] if target.group == "s" else row[1] for row in moved])
     if not target.prioritized and any(row[2] != target.priority for row in moved):
@@ -264,13 +248,13 @@ def make_groups(session: Session, queue: Queue, members: list[int]) -> None:
     """Writers or blocks whose messages have come into a queue."""
     distinct = sorted(set(members))
     values = {"queue": queue.number, "members": session.numbers(distinct)}
-    if picking.dialect_of(session) != "postgresql":
-        session.later(states.MAKE_GROUPS, **values)
+    if selection.dialect_of(session) != "postgresql":
+        session.later(statements.MAKE_GROUPS, **values)
         return
 
     def check(result: Any) -> None:
         if result.rowcount != len(distinct):  # one was removed between the two statements
-            session.run(states.MAKE_GROUPS, **values)
+            session.run(statements.MAKE_GROUPS, **values)
 
-    session.later(states.MISSING_GROUPS, **values)
-    session.later(states.KEEP_GROUPS, check, **values)
+    session.later(statements.MAKE_MISSING_GROUPS, **values)
+    session.later(statements.KEEP_GROUPS, check, **values)

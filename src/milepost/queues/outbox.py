@@ -6,8 +6,8 @@
         connection.execute("UPDATE accounts SET balance = balance - 10 WHERE id = 7")
         milepost.queues.enqueue(connection, "orders", order)
 
-The queues' PostgreSQL is the caller's too. What he writes there and what he enqueues are committed by the same COMMIT,
-or not at all; no broker is asked. Readers that wait see it within a second.
+The queues are in the caller's own PostgreSQL. What the caller writes there and what it enqueues are committed by the
+same COMMIT, or not at all; no broker is asked. Waiting dequeues see the messages within a second.
 """
 
 from __future__ import annotations
@@ -20,33 +20,21 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from milepost.batch import Batch
-from milepost.client.queueing import batch_of
+from milepost.client.queue_session import batch_of
 from milepost.errors import InvalidValue, MilepostError, NoTransaction, StoreError, WrongType
 from milepost.query import enforce
 from milepost.query.header import EPOCH_US, LANE_BITS
-from milepost.queues import catalogue, rows
-from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
+from milepost.queues import catalogue, rows, statements
+from milepost.queues.catalogue import Queue, QueueCatalogue, TypeEntry
 from milepost.queues.messages import insert_headers, make_groups
 from milepost.queues.numbers import OUTBOX_LANE, mid
+from milepost.queues.states import NEVER_US
 from milepost.storage.database import Session
 from milepost.storage.pipeline import Answer
 from milepost.storage.statement import Statement
 
 SCHEMA: Final = "milepost"
 _AHEAD: Final = 0x6F757462  # advisory lock: the numbers catch up with the clock
-_PATH: Final = Statement("SELECT current_setting('search_path'), set_config('search_path', :path, true)")
-_SAID: Final = Statement("SELECT current_setting('milepost.transaction', true), pg_backend_pid()")
-_SAY: Final = Statement("SELECT set_config('milepost.transaction', :number, true)")
-_NEXT: Final = Statement("SELECT nextval('queue_outbox') FROM generate_series(1, CAST(:count AS integer))")
-_CLOCK: Final = Statement("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - CAST(:since AS bigint)")
-# Two that find the numbers behind the clock must not both set them: the second would give the first one's again. So
-# each looks once he has the lock (in a statement of its own: a row is read before what is selected from it), and leaves
-# them alone when they are near: others go on taking some between the look and the setting.
-_LOCK: Final = Statement("SELECT pg_advisory_lock(:lock)")
-_CATCH_UP: Final = Statement("""
-    SELECT setval('queue_outbox', CAST(:tick AS bigint)) FROM queue_outbox
-    WHERE last_value < CAST(:tick AS bigint) - CAST(:near AS bigint)""")
-_UNLOCK: Final = Statement("SELECT pg_advisory_unlock(:lock)")
 BEHIND_US: Final = 1_000_000  # that the numbers may be behind the clock
 
 
@@ -73,11 +61,11 @@ def enqueue(
         batch = _batch(kind, messages)
         if priority is not None and not math.isfinite(priority):
             raise InvalidValue(f"priority {priority}: takes a finite number")
-        first, process = session.row(_SAID)
+        first, process = session.row(statements.OUTBOX_TRANSACTION)
         numbers = _numbers(session, len(batch) + (not first))
         t = int(first) if first else numbers.pop(0)
         if not first:
-            session.row(_SAY, number=str(t))
+            session.row(statements.SET_OUTBOX_TRANSACTION, number=str(t))
         rows.store(session, batch, kind.tables, numbers)
         if priority is not None and priority != place.priority and not place.prioritized:
             catalogue.prioritize(session, place)
@@ -91,7 +79,7 @@ def enqueue(
 
 
 class _Borrowed(Session):
-    """A session on a connection that belongs to somebody else, and is in a transaction of his."""
+    """A session on the caller's connection, in the caller's transaction."""
 
     def __init__(self, driver: Any) -> None:
         from psycopg import RawCursor
@@ -164,11 +152,11 @@ def _borrowed(connection: Any) -> Iterator[Session]:
     from psycopg.errors import InsufficientPrivilege, UndefinedTable
 
     session = _Borrowed(driver)
-    (before, _) = session.row(_PATH, path=SCHEMA)
+    (before, _) = session.row(statements.SET_PATH, path=SCHEMA)
     try:
         yield session
     except MilepostError:  # nothing was written: the transaction goes on, and its names mean what they did
-        session.row(_PATH, path=before)
+        session.row(statements.SET_PATH, path=before)
         raise
     except (InsufficientPrivilege, UndefinedTable) as error:
         raise StoreError(
@@ -176,10 +164,10 @@ def _borrowed(connection: Any) -> Iterator[Session]:
             f"this database, and grant the role what it needs on the schema {SCHEMA} (docs/operations.md)"
         ) from error
     else:
-        session.row(_PATH, path=before)
+        session.row(statements.SET_PATH, path=before)
 
 
-def _kind(known: Catalogue, queue: Queue, name: str | None) -> Type:
+def _kind(known: QueueCatalogue, queue: Queue, name: str | None) -> TypeEntry:
     if name is not None:
         return known.taken_by(queue, name)
     if len(queue.functions) > 1:
@@ -188,7 +176,7 @@ def _kind(known: Catalogue, queue: Queue, name: str | None) -> Type:
     return known.types[next(iter(queue.functions))]
 
 
-def _batch(kind: Type, messages: Any) -> Batch:
+def _batch(kind: TypeEntry, messages: Any) -> Batch:
     if isinstance(messages, Batch):
         if messages.schema.fingerprint != kind.schema.fingerprint:
             raise WrongType(f"this batch is of {messages.schema.name}, not of {kind.name} as it is declared")
@@ -199,13 +187,13 @@ def _batch(kind: Type, messages: Any) -> Batch:
 
 def _numbers(session: Session, count: int) -> list[int]:
     """Numbers of the outbox's lane, near the clock: a sequence's values are nobody else's, committed or not."""
-    found = [row[0] for row in session.rows(_NEXT, count=count)]
-    (tick,) = session.row(_CLOCK, since=EPOCH_US)
+    found = [row[0] for row in session.rows(statements.NEXT_NUMBERS, count=count)]
+    (tick,) = session.row(statements.OUTBOX_CLOCK, since=EPOCH_US)
     if found[0] < tick - BEHIND_US:  # it was not used for a while
-        session.row(_LOCK, lock=_AHEAD)
-        session.row(_CATCH_UP, tick=tick, near=BEHIND_US // 2)
-        session.row(_UNLOCK, lock=_AHEAD)
-        found = [row[0] for row in session.rows(_NEXT, count=count)]
+        session.row(statements.LOCK_NUMBERS, lock=_AHEAD)
+        session.row(statements.CATCH_UP, tick=tick, near=BEHIND_US // 2)
+        session.row(statements.UNLOCK_NUMBERS, lock=_AHEAD)
+        found = [row[0] for row in session.rows(statements.NEXT_NUMBERS, count=count)]
     return [number << LANE_BITS | OUTBOX_LANE for number in found]
 
 

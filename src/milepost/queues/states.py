@@ -21,7 +21,8 @@ transaction. The diagrams, rebuilt from the prose of the paper, with `a/1` the w
 
 A writer may have a hundred thousand messages waiting, and each first dequeue would write to all of them, as would each
 commit. So the visibility of messages that are only *reserved* stands once for all of them, in the row of their group: a
-message in log state c is seen by whoever sees its group. The flag on the message itself is that of states e, d and b.
+message in log state c is seen by the transactions that see its group. The flag on the message itself is that of states
+e, d and b.
 
 Each arc is one set-oriented statement, with the old state in its condition.
 """
@@ -42,27 +43,30 @@ GROUPS: Final[dict[str, str]] = {"none": "", "ordered": "s", "blockwise": "t", "
 ARRIVAL: Final[dict[str, tuple[str, ...]]] = {
     "none": ("mid",), "ordered": ("mid",), "blockwise": ("t", "mid"), "ordered blockwise": ("t", "mid"),
 }  # fmt: skip
+NEVER_US: Final = (1 << 63) - 1  # when a message without an end expires
 BLOCKS: Final = frozenset({"blockwise", "ordered blockwise"})  # levels at which a reader ends at a writer's boundary
 
 
-class State(NamedTuple):
+class MessageState(NamedTuple):
     """The flags of a message."""
 
     log: str  # e enqueued, c committed, d dequeued, b both by one transaction
-    own: bool  # seen by the transaction alone; otherwise by everybody, or by whoever has reserved its group
+    own: (
+        bool  # seen by the transaction alone; otherwise by everybody, or by the transaction that has reserved its group
+    )
 
 
-ENQUEUED: Final = State("e", True)
-COMMITTED: Final = State("c", False)
-DEQUEUED: Final = State("d", True)
-BOTH: Final = State("b", True)
+ENQUEUED: Final = MessageState("e", True)
+COMMITTED: Final = MessageState("c", False)
+DEQUEUED: Final = MessageState("d", True)
+BOTH: Final = MessageState("b", True)
 
 
 class Arc(NamedTuple):
     """A transition of messages. None: they are not, or no longer, in the queue."""
 
-    old: State | None
-    new: State | None
+    old: MessageState | None
+    new: MessageState | None
 
 
 DEQUEUE: Final = {"d": Arc(COMMITTED, DEQUEUED), "b": Arc(ENQUEUED, BOTH)}
@@ -101,23 +105,3 @@ def ending(arc: Arc, table: str, *, told: bool = True) -> Statement:
 
 
 # Groups
-
-# The messages of a writer, or of a block, can be reserved from now on. The lock lasts until the commit: whoever removes
-# groups that have no messages looks again once he has it.
-MAKE_GROUPS: Final = Statement("""
-    INSERT INTO queue_groups (queue, member, owner) SELECT :queue, value, 0 FROM {each members} g WHERE true
-    ON CONFLICT (queue, member) DO UPDATE SET owner = queue_groups.owner""")
-# The same in a shared store: a group that is there is kept from being removed, and readers go on reserving it. Whoever
-# finds fewer than he asked for was too late for one, and makes it.
-MISSING_GROUPS: Final = Statement("""
-    INSERT INTO queue_groups (queue, member, owner) SELECT :queue, value, 0 FROM {each members} g
-    WHERE NOT EXISTS (SELECT 1 FROM queue_groups o WHERE o.queue = :queue AND o.member = g.value)
-    ON CONFLICT (queue, member) DO UPDATE SET owner = queue_groups.owner""")
-KEEP_GROUPS: Final = Statement("""
-    SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} ORDER BY member FOR KEY SHARE""")
-RESERVE: Final = Statement("""
-    UPDATE queue_groups SET owner = :owner WHERE queue = :queue AND member {in members} AND owner IN (0, :owner)""")
-RELEASE_TEXT: Final = "UPDATE queue_groups SET owner = 0 WHERE owner = :owner AND owner <> 0"
-RELEASE: Final = Statement(RELEASE_TEXT)
-# A block that was read to its end does not come again.
-REMOVE_BLOCKS: Final = Statement("DELETE FROM queue_groups WHERE owner = :owner AND owner <> 0 AND queue = :queue")

@@ -34,10 +34,10 @@ from milepost.operations.steps import (
     Step,
     Transaction,
 )
-from milepost.queues import catalogue, picking, rows, states
-from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
-from milepost.queues.ending import END, OUTCOME_US, PREPARED, finish, undo
-from milepost.queues.engine import Engine, Live, engine_of
+from milepost.queues import catalogue, rows, selection, statements, states
+from milepost.queues.catalogue import Queue, QueueCatalogue, TypeEntry
+from milepost.queues.engine import Live, QueueEngine, engine_of
+from milepost.queues.first_dequeue import FirstDequeue, nothing
 from milepost.queues.messages import (
     beginning,
     committing,
@@ -48,56 +48,16 @@ from milepost.queues.messages import (
     owned_texts,
 )
 from milepost.queues.numbers import later, mid
-from milepost.queues.picking import Head, Wish
-from milepost.queues.taking import Taking, nothing
+from milepost.queues.outcomes import OUTCOME_US, finish, undo
+from milepost.queues.selection import Criteria, Head
+from milepost.queues.states import NEVER_US
 from milepost.storage.database import Session
 from milepost.storage.execution import Promise, Spoiled, WorkContext
-from milepost.storage.statement import Statement
 from milepost.storage.transaction import Stale
 
 TYPES_AT_ONCE: Final = 3  # of a queue whose messages are asked for before it is known of which they are
 REMAINING_NAMED: Final = 10  # of the messages that remain of a block, in the message about it
 
-_BEGIN: Final = Statement("""
-    INSERT INTO queue_transactions (number, s, instance, client, log, state, operations, messages, lease_us)
-    VALUES (:number, :s, :instance, :client, :log, :state, 1, :messages, {now} + :lease_us)
-    ON CONFLICT (instance, client) DO NOTHING RETURNING (SELECT version FROM queue_catalogue)""")
-_FIND: Final = Statement("""
-    SELECT number, state, messages, s FROM queue_transactions
-    WHERE instance = :instance AND client = :client {for_update}""")
-_GO_ON: Final = Statement("""
-    UPDATE queue_transactions SET operations = operations + 1
-    WHERE number = :number AND state = 'a' AND operations >= :expected
-    RETURNING operations, (SELECT version FROM queue_catalogue)""")
-# Begin what is assumed not to be there: on PostgreSQL it raises when it is not so.
-_BEGIN_NEW: Final = Statement(
-    """
-    INSERT INTO queue_transactions (number, s, instance, client, log, state, operations, messages, lease_us)
-    VALUES (:number, :s, :instance, :client, :log, :state, 1, :messages, {now} + :lease_us)
-    ON CONFLICT (instance, client) DO NOTHING RETURNING (SELECT version FROM queue_catalogue)""",
-    postgresql="""
-    INSERT INTO queue_transactions (number, s, instance, client, log, state, operations, messages, lease_us)
-    VALUES (:number, :s, :instance, :client, :log, :state,
-        1 / CASE WHEN (SELECT version FROM queue_catalogue) = :version THEN 1 ELSE 0 END, :messages, {now} + :lease_us)
-    RETURNING (SELECT version FROM queue_catalogue)""",
-)
-_COMMIT: Final = Statement("""
-    UPDATE queue_transactions SET state = 'c', lease_us = {now} + :lease_us
-    WHERE number = :number AND state = 'a' AND operations = :operations""")
-_PREPARE: Final = Statement("""
-    UPDATE queue_transactions SET state = 'p', gid = :gid, coordinator = :coordinator WHERE number = :number""")
-_LOG: Final = Statement("""
-    INSERT INTO queue_log (transaction_number, operation, kind, queue, messages)
-    VALUES (:number, :operation, :kind, :queue, :messages)
-    ON CONFLICT (transaction_number, operation, kind, queue) DO UPDATE
-    SET messages = queue_log.messages + excluded.messages""")
-_CLEAR_LOG: Final = Statement("DELETE FROM queue_log WHERE transaction_number = :number")
-_LOGGED: Final = Statement("SELECT DISTINCT kind, queue FROM queue_log WHERE transaction_number = :number")
-_DECIDE: Final = Statement("""
-    INSERT INTO queue_decisions (gid, participant, decided_us) VALUES (:gid, :participant, :time_us)""")
-# What is assumed about the catalogue, by a statement that raises when it is not so.
-_SAME_VERSION: Final = Statement("SELECT 1 / CASE WHEN version = :version THEN 1 ELSE 0 END FROM queue_catalogue")
-_DECIDED: Final = Statement("SELECT 1 FROM queue_decisions WHERE gid = :gid")
 
 _NEW: Final = Live(0, frozenset(), {})
 
@@ -121,8 +81,8 @@ class _Performance:
         self._session = session
         self._place = place
         self._transaction = transaction
-        self._engine: Engine = engine_of(session, place)
-        self._known: Catalogue = self._engine.catalogue
+        self._engine: QueueEngine = engine_of(session, place)
+        self._known: QueueCatalogue = self._engine.catalogue
         self._number = transaction.number
         self._operation = 0  # of the transaction: the number of this one
         self._logged: dict[tuple[str, int], int] = {}  # kind and queue: messages
@@ -180,7 +140,9 @@ class _Performance:
             self._known = engine.known(self._session, None)
         elif self._place.shared:
             version = self._known.version
-            self._session.later(_SAME_VERSION, self._expect(lambda row: row[0], 1), raises=True, version=version)
+            self._session.later(
+                statements.SAME_VERSION, self._expect(lambda row: row[0], 1), raises=True, version=version
+            )
 
     def _expect(self, found: Callable[[Any], Any], wanted: Any) -> Callable[[Any], None]:
         """A check that a statement's row has what was assumed. When not, all is carried out again, and asks first."""
@@ -205,9 +167,9 @@ class _Performance:
         if self._engine.trusts(self._key):
             version = self._known.version
             check = self._expect(lambda row: row[0], version)
-            self._session.later(_BEGIN_NEW, check, raises=True, version=version, **values)
+            self._session.later(statements.BEGIN_NEW, check, raises=True, version=version, **values)
         else:
-            row = self._session.row(_BEGIN, **values)
+            row = self._session.row(statements.BEGIN, **values)
             if row is None:
                 return False
             self._known = self._engine.known(self._session, row[0])
@@ -218,7 +180,9 @@ class _Performance:
     def _go_on(self) -> bool:
         """Another operation of the transaction; False when it is over, or a crash took some of its operations back."""
         live = self._engine.live.get(self._number)
-        row = self._session.row(_GO_ON, number=self._number, expected=live.operations if live is not None else 1)
+        row = self._session.row(
+            statements.GO_ON, number=self._number, expected=live.operations if live is not None else 1
+        )
         if row is None:
             return False
         self.changed = True
@@ -245,7 +209,7 @@ class _Performance:
         self.changed = True
         logged, grouped = sorted(live.logged), any(queues[at].group for _, at in live.logged)
         types = self._known.types
-        if picking.dialect_of(session) == "postgresql":
+        if selection.dialect_of(session) == "postgresql":
             taken = {f"m{at}": session.numbers(mids) for at, mids in enumerate(live.taken.values())}
             statement = committing(
                 tuple((kind, queues[at].table) for kind, at in logged), grouped,
@@ -256,14 +220,14 @@ class _Performance:
             )
         else:
             session.later(
-                _COMMIT, check, number=number, operations=live.operations, lease_us=OUTCOME_US,
+                statements.COMMIT, check, number=number, operations=live.operations, lease_us=OUTCOME_US,
                 time_us=self._place.time_us,
             )  # fmt: skip
-            session.later(_CLEAR_LOG, number=number)
+            session.later(statements.CLEAR_LOG, number=number)
             for kind, at in logged:
                 session.later(states.ending(states.COMMIT[kind], queues[at].table, told=False), owner=number)
             if grouped:
-                session.later(states.RELEASE, owner=number)
+                session.later(statements.RELEASE, owner=number)
             for kind_number, mids in live.taken.items():
                 rows.remove(session, types[kind_number].tables, mids)
         for kind, at in logged:
@@ -300,13 +264,13 @@ class _Performance:
     def _repeated(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
         """The transaction was begun before this: only its end may be asked for twice, and only if it was reached."""
         given = self._transaction
-        found = self._session.row(_FIND, instance=given.instance, client=given.client)
+        found = self._session.row(statements.FIND_TRANSACTION, instance=given.instance, client=given.client)
         if found is None:
             raise self._gone()
         number, state, messages, s = found
         if state == "a":
-            # Whoever asks does not know what the transaction has done so far, and the broker that served it is another,
-            # or has started again. It will not be committed by anybody: that is made sure of before it is said.
+            # The client does not know what the transaction has done so far: the broker that served it is another, or
+            # has started again. It is undone before the client is told so, and nobody can commit it later.
             done = undo(self._session, self._place, number)
             if isinstance(steps[-1], Abort):
                 return Performed(number, (*(None for _ in steps[:-1]), done))
@@ -352,7 +316,7 @@ class _Performance:
     def _begin_with(self, step: Enqueue, number: int, mids: list[int], total: int) -> Queue | None:
         """Begin and enqueue in one statement, into a queue that is known. None: that takes more, or is wrong."""
         engine, place, given, session = self._engine, self._place, self._transaction, self._session
-        if picking.dialect_of(session) != "postgresql" or not engine.trusts(self._key):
+        if selection.dialect_of(session) != "postgresql" or not engine.trusts(self._key):
             return None
         queue = self._known.queues_by_name.get(step.queue)
         kind = self._known.types_by_name.get(step.batch.schema.name)
@@ -387,7 +351,7 @@ class _Performance:
 
     def _repeated_or_empty(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
         given = self._transaction
-        if self._session.row(_FIND, instance=given.instance, client=given.client) is not None:
+        if self._session.row(statements.FIND_TRANSACTION, instance=given.instance, client=given.client) is not None:
             return self._repeated(steps)
         commit = steps[-1]
         assert isinstance(commit, Commit)
@@ -404,9 +368,9 @@ class _Performance:
             self._place.move(move)
         if commit.decision is not None:
             gid, participant = commit.decision
-            if self._session.row(_DECIDED, gid=gid) is not None:
+            if self._session.row(statements.DECIDED, gid=gid) is not None:
                 raise InvalidValue(f"transaction {gid!r} was decided before: each has a name of its own")
-            self._session.run(_DECIDE, gid=gid, participant=participant, time_us=self._place.time_us)
+            self._session.run(statements.DECIDE, gid=gid, participant=participant, time_us=self._place.time_us)
 
     def _names(self) -> tuple[str, ...]:
         return tuple(sorted(self._known.queues[number].name for number in self._touched))
@@ -434,9 +398,9 @@ class _Performance:
             case Prepare():
                 self._require_whole()
                 self._write_log()
-                if self._session.row(PREPARED, gid=step.gid) is not None:
+                if self._session.row(statements.FIND_PREPARED, gid=step.gid) is not None:
                     raise InvalidValue(f"a transaction {step.gid!r} was prepared before: each has a name of its own")
-                self._session.run(_PREPARE, number=self._number, gid=step.gid, coordinator=step.coordinator)
+                self._session.run(statements.PREPARE, number=self._number, gid=step.gid, coordinator=step.coordinator)
                 return Done()
 
     def _count(self, kind: str, queue: Queue, messages: int) -> None:
@@ -446,7 +410,12 @@ class _Performance:
     def _write_log(self) -> None:
         for (kind, queue), messages in self._logged.items():
             self._session.later(
-                _LOG, number=self._number, operation=self._operation, kind=kind, queue=queue, messages=messages
+                statements.LOG,
+                number=self._number,
+                operation=self._operation,
+                kind=kind,
+                queue=queue,
+                messages=messages,
             )
         self._all |= self._logged.keys()
         self._logged.clear()
@@ -454,9 +423,9 @@ class _Performance:
     def _has_enqueued(self, queue: Queue) -> bool:
         if self._operation == 1:
             return False
-        return ("e", queue.number) in {tuple(row) for row in self._session.rows(_LOGGED, number=self._number)}
+        return ("e", queue.number) in {tuple(row) for row in self._session.rows(statements.LOGGED, number=self._number)}
 
-    def _enqueue(self, step: Enqueue, mids: list[int], state: states.State, owner: int) -> Queue:
+    def _enqueue(self, step: Enqueue, mids: list[int], state: states.MessageState, owner: int) -> Queue:
         queue = self._known.queue(step.queue)
         kind = _type_of(self._known, queue, step)
         session = self._session
@@ -481,19 +450,19 @@ class _Performance:
         if queue.group:
             make_groups(self._session, queue, [s if queue.group == "s" else t])
 
-    def _take_first(self, step: Dequeue) -> Taking | None:
+    def _take_first(self, step: Dequeue) -> FirstDequeue | None:
         """Begin with a dequeue, in one round trip: what it finds is known when it is committed. None: it takes more."""
         engine, place, known = self._engine, self._place, self._known
         if not engine.trusts(self._key):
             return None
-        picking.require_count(step.count)
+        selection.require_count(step.count)
         queue = known.queue(step.queue)
-        taking = picking.taking(self._session, known, queue, Wish(step.type, step.where, step.order))
+        taking = selection.taking(self._session, known, queue, Criteria(step.type, step.where, step.order))
         if taking is None or len(queue.functions) > TYPES_AT_ONCE:
             return None
         (number,) = engine.numbers.take(1, place.time_us)
         given, session = self._transaction, self._session
-        made = Taking(engine, self._key, known, queue, number, place.time_us, step.plain)
+        made = FirstDequeue(engine, self._key, known, queue, number, place.time_us, step.plain)
         # With a predicate of the client's it is waited for, so that none but this dequeue fails for it.
         take = session.bounded if step.where else partial(session.later, raises=True)
         take(
@@ -507,11 +476,11 @@ class _Performance:
         return made
 
     def _pick(self, step: Dequeue, number: int, own: bool) -> list[Head]:
-        picking.require_count(step.count)
+        selection.require_count(step.count)
         queue = self._known.queue(step.queue)
-        wish = Wish(step.type, step.where, step.order)
-        return picking.pick(
-            self._session, self._known, queue, wish, step.count, number, own, self._place.time_us,
+        criteria = Criteria(step.type, step.where, step.order)
+        return selection.pick(
+            self._session, self._known, queue, criteria, step.count, number, own, self._place.time_us,
             begun=self._number != 0, lock=self._place.shared, groups=self._engine.groups.get(queue.number),
         )  # fmt: skip
 
@@ -533,7 +502,7 @@ class _Performance:
             if members:
                 check = self._require(len(members))
                 values = {"queue": queue.number, "members": session.numbers(members), "owner": self._number}
-                session.later(states.RESERVE, check, **values)
+                session.later(statements.RESERVE, check, **values)
         self._write_log()  # before the content is asked for: it travels with that
         return got(session, self._known, found)
 
@@ -554,17 +523,15 @@ class _Performance:
 
     def _require_whole(self) -> None:
         """Refuse an end in the middle of a block."""
-        logged = {(kind, queue) for kind, queue in self._session.rows(_LOGGED, number=self._number)} | set(self._logged)
+        logged = {(kind, queue) for kind, queue in self._session.rows(statements.LOGGED, number=self._number)} | set(
+            self._logged
+        )
         for kind, number in sorted(logged):
             queue = self._known.queues[number]
             if kind != "d" or not queue.blocks:
                 continue
             remaining = self._session.rows(
-                Statement(
-                    f"SELECT s, t, mid FROM {queue.table} WHERE lsf = 'c' AND ends_us > :now AND t IN "
-                    f"(SELECT DISTINCT t FROM {queue.table} WHERE owner = :owner AND owner <> 0 AND lsf = 'd') "
-                    "ORDER BY t, mid LIMIT :most"
-                ),
+                statements.rest_of_blocks(queue.table),
                 owner=self._number,
                 now=self._place.time_us,
                 most=REMAINING_NAMED + 1,
@@ -579,12 +546,14 @@ class _Performance:
 
     def _finish(self, state: str, *, counted: bool) -> Done:
         self._write_log()
-        self._session.run(END, number=self._number, state=state, lease_us=OUTCOME_US, time_us=self._place.time_us)
+        self._session.run(
+            statements.END, number=self._number, state=state, lease_us=OUTCOME_US, time_us=self._place.time_us
+        )
         self._touched |= finish(self._session, self._known, self._number, self._transaction.s, state == "c", counted)
         return Done(touched=self._names())
 
 
-def _type_of(known: Catalogue, queue: Queue, step: Enqueue) -> Type:
+def _type_of(known: QueueCatalogue, queue: Queue, step: Enqueue) -> TypeEntry:
     schema = step.batch.schema
     kind = known.types_by_name.get(schema.name)
     if kind is None or kind.schema.fingerprint != schema.fingerprint:

@@ -42,7 +42,7 @@ from milepost.errors import Fenced, InvalidValue, MilepostError, StateLost, Time
 MESSAGES: Final = 1_000  # in one transaction: two syncs and four round trips are then little for each
 FIRST: Final = 100  # in the first one: how large messages are is seen by it
 BYTES: Final = 4 << 20  # in one transaction, about: they are in memory here, and in both brokers
-WAIT_S: Final = 60.0  # for a message; then it looks for what came to be in doubt late
+WAIT_S: Final = 60.0  # for a message; then it looks again for transactions in doubt
 ANSWER_S: Final = 10.0  # for an end of a transaction: then the connections are made anew, and it is resolved
 GIVE_BACK_S: Final = 2.0  # for messages to be given back, where a broker stops and may not answer any more
 FENCED_S: Final = 5.0  # that a transfer which another has replaced waits, so that it is not replaced in turn at once
@@ -59,7 +59,7 @@ class Progress:
     error: str = ""  # what is in the way; empty: nothing
 
 
-class Part(NamedTuple):
+class MessageRun(NamedTuple):
     """Messages that are enqueued together: consecutive ones of one type and priority, and of one end."""
 
     batch: Batch
@@ -68,9 +68,9 @@ class Part(NamedTuple):
 
 
 def coordinator_of(store: str, queue: str) -> str:
-    """Who decides: the transfer of a queue of a store. Also the name of the transfer among the target's clients.
+    """The coordinator of a queue's transactions over two stores, which is also the transfer's name as a client there.
 
-    So the writer on the target is the same over all connections, and an ordered queue there keeps the order.
+    So the writer at the target is the same over all connections, and an ordered queue there keeps the order.
     """
     name = f"transfer/{store}/{queue}"
     if len(name) > limits.NAME_CHARS:
@@ -78,8 +78,8 @@ def coordinator_of(store: str, queue: str) -> str:
     return name
 
 
-def parts(taken: Sequence[TakenBatch], ends: dict[int, datetime]) -> Iterator[Part]:
-    """What was taken, in order, in as few pieces as can be."""
+def parts(taken: Sequence[TakenBatch], ends: dict[int, datetime]) -> Iterator[MessageRun]:
+    """Messages that were taken, in order, in as few runs as possible."""
     for each in taken:
         priorities = np.asarray(each.priorities, np.float64)
         cuts = set((np.flatnonzero(priorities[1:] != priorities[:-1]) + 1).tolist())
@@ -88,11 +88,11 @@ def parts(taken: Sequence[TakenBatch], ends: dict[int, datetime]) -> Iterator[Pa
         bounds = [0, *sorted(cuts), len(each)]
         for start, stop in pairwise(bounds):
             batch = each.batch if len(bounds) == 2 else each.batch.slice(start, stop)
-            yield Part(batch, float(priorities[start]), times[start])
+            yield MessageRun(batch, float(priorities[start]), times[start])
 
 
 class Transfer:
-    """Transfers one queue. `run` is for ever, `once` until the queue is empty."""
+    """The transfer of one queue: `run` until it is stopped, `once` until the queue is empty."""
 
     def __init__(self, source: str, queue: str, address: str, target: str) -> None:
         """`source` and `address` are brokers, `queue` and `target` their queues."""
@@ -168,12 +168,12 @@ async def _until(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
         await asyncio.gather(task, stopped, return_exceptions=True)
 
 
-class Taken(NamedTuple):
+class TakenMessages(NamedTuple):
     """Messages on their way, and the transaction of the source that has them."""
 
     transaction: Transaction
     gid: str
-    parts: list[Part]
+    parts: list[MessageRun]
     messages: int
 
 
@@ -252,7 +252,7 @@ class Carrier:
 
     # One transaction after the other
 
-    async def take(self, wait_s: float) -> Taken | None:
+    async def take(self, wait_s: float) -> TakenMessages | None:
         """Messages of the source, whole blocks where it has blocks; None when there are none for so long."""
         transaction = self._source.transaction()
         try:
@@ -273,13 +273,13 @@ class Carrier:
             raise
         messages = sum(len(each) for each in found)
         self._adapt(messages, sum(len(each.batch.data) for each in found))
-        return Taken(transaction, gid, list(parts(found, dict(held.ends))), messages)
+        return TakenMessages(transaction, gid, list(parts(found, dict(held.ends))), messages)
 
     def _adapt(self, messages: int, size: int) -> None:
         """Large messages go fewer at a time."""
         self._count = min(MESSAGES, self._count * 2, max(1, messages * BYTES // max(1, size)))
 
-    async def carry(self, taken: Taken) -> None:
+    async def carry(self, taken: TakenMessages) -> None:
         """Take messages over. What fails leaves both halves to `resolve`, of this carrier or of another one."""
         gid = taken.gid
         there = self._target.transaction()

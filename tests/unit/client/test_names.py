@@ -10,7 +10,7 @@ from milepost.batch import Batch
 from milepost.batch.ids import Ids, MessageId
 from milepost.batch.row import MessageHeader, Row
 from milepost.client.logbatch import LogBatch
-from milepost.client.queueing import Queueing
+from milepost.client.queue_session import QueueSession
 from milepost.client.taken import QueueHeader, QueueMessage, TakenBatch
 from milepost.schema import Node, ddl
 from milepost.wire import Taken
@@ -87,7 +87,7 @@ def test_messages_of_any_names_can_be_put_and_asked_about(name):
         if schema.message_type is None:
             assert views[0] == views[1] == milepost.encode(schema, [row])[0]
             assert milepost.compile(f'"{name}" = 7', schema).test(views[0])
-        encoded = Queueing.encoded(None, schema, [*from_a_queue(schema, row)])
+        encoded = QueueSession.encoded(None, schema, [*from_a_queue(schema, row)])
         assert encoded.to_pylist() == [row, row]
 
 

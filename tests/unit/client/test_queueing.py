@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 import milepost
-from milepost.client.queueing import batch_of
+from milepost.client.queue_session import batch_of
 from milepost.errors import InvalidValue
 
 NOTE = milepost.parse_schema("note: [text: string, size: int]")

@@ -18,7 +18,7 @@ from milepost.operations import steps
 from milepost.query import parse_schema
 from milepost.queues.upkeep import SWEPT_QUEUES
 from milepost.storage import Store, open_store
-from milepost.storage.operations import POSTPONED
+from milepost.storage.execution import POSTPONED
 from tests.conftest import Server
 
 LEASE_US = 600_000_000  # by PostgreSQL's own clock: tests end leases, and nothing that a busy core keeps waiting should
@@ -53,12 +53,12 @@ class Party:
         done = self.perform(steps.Enqueue(queue, batch, **options))
         return list(done.mids)
 
-    def dequeue(self, count: int = 1, queue: str = "notes", **wish: Any) -> list[str]:
-        got = self.perform(steps.Dequeue(queue, count=count, **wish))
+    def dequeue(self, count: int = 1, queue: str = "notes", **criteria: Any) -> list[str]:
+        got = self.perform(steps.Dequeue(queue, count=count, **criteria))
         return [row["text"] for group in got.groups for row in group.batch.to_pylist()]
 
-    def one(self, **wish: Any) -> str | None:
-        found = self.dequeue(**wish)
+    def one(self, **criteria: Any) -> str | None:
+        found = self.dequeue(**criteria)
         return found[0] if found else None
 
     def commit(self, **what: Any) -> Any:

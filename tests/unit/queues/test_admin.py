@@ -249,9 +249,9 @@ def test_two_types(queues: Queues) -> None:
     party.put("a", queue="both")
     put_other(party, 1, 2)
     party.put("b", queue="both")
-    for wish in ({"where": "size = 1"}, {"order": "size"}):
+    for criteria in ({"where": "size = 1"}, {"order": "size"}):
         with pytest.raises(WrongType, match="name one of note, other"):
-            party.dequeue(queue="both", **wish)
+            party.dequeue(queue="both", **criteria)
     with pytest.raises(WrongType):
         queues.do(ops.Purge("both", where="size = 1"))
     with pytest.raises(QueryError):
@@ -291,8 +291,8 @@ def test_peek_takes_nothing(queues: Queues, level: str) -> None:
     queues.party().put("c")
     before = queues.tables()
 
-    def peeked(**wish: Any) -> list[str]:
-        got = queues.do(ops.Peek("notes", **wish))
+    def peeked(**criteria: Any) -> list[str]:
+        got = queues.do(ops.Peek("notes", **criteria))
         return [row["text"] for group in got.groups for row in group.batch.to_pylist()]
 
     assert peeked() == ["a"]
@@ -529,15 +529,15 @@ def test_queries_that_are_wrong_leave_nothing(queues: Queues) -> None:
     queues.notes()
     party = queues.party()
     party.put("a")
-    for wish in (
+    for criteria in (
         {"where": "length = 1"}, {"where": "size"}, {"where": "size = 1; DROP TABLE queues"},
         {"where": "text = 'a"},
         {"where": "x.size = 1"}, {"order": "nothing"}, {"order": "size sideways"}, {"order": "size,"},
     ):  # fmt: skip
         with pytest.raises(QueryError):
-            party.dequeue(**wish)
+            party.dequeue(**criteria)
         with pytest.raises(QueryError):
-            queues.do(ops.Peek("notes", **wish))
+            queues.do(ops.Peek("notes", **criteria))
     assert party.number == 0
     assert queues.texts() == ["a"]
     party.enqueue("b")

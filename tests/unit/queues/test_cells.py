@@ -15,7 +15,7 @@ from milepost.batch import Batch
 from milepost.errors import BlockIncomplete, QueueInUse, TransactionAborted, TypeInUse, UnknownQueue, UnknownType
 from milepost.operations import queues as ops
 from milepost.operations import steps
-from milepost.queues import taking
+from milepost.queues import first_dequeue
 from milepost.queues.states import LEVELS
 from tests.unit.queues.conftest import LEASE_US, NOTE, Party, Queues
 
@@ -314,15 +314,15 @@ def test_a_queue_is_deleted_between_a_dequeue_in_vain_and_its_answer(
     shared.notes()
     reader = shared.party("two")
     assert reader.one() is None  # it knows the queue now
-    usual = taking.nothing
+    usual = first_dequeue.nothing
 
     def nothing(*given: Any) -> steps.Got:
         shared.do(ops.DeleteQueue("notes"))
         return usual(*given)
 
-    monkeypatch.setattr(taking, "nothing", nothing)
+    monkeypatch.setattr(first_dequeue, "nothing", nothing)
     assert reader.one() is None
-    monkeypatch.setattr(taking, "nothing", usual)
+    monkeypatch.setattr(first_dequeue, "nothing", usual)
     with pytest.raises(UnknownQueue):
         reader.one()
 

@@ -10,7 +10,7 @@ from milepost.errors import SchemaError
 from milepost.operations import queues as ops
 from milepost.operations import steps
 from milepost.query import parse_schema
-from milepost.queues import upkeep
+from milepost.queues import statements, upkeep
 from milepost.storage import Store
 from milepost.storage.pipeline import PREPARED, Pipeline
 from tests.unit.queues.conftest import NOTE, Queues
@@ -66,7 +66,7 @@ def test_a_sweep_finds_leases_by_their_index(shared: Queues) -> None:
     """However many outcomes are remembered: a time that PostgreSQL asks for at each row would have it look at all."""
     shared.notes()
     with psycopg.connect(shared.url, options="-c search_path=milepost -c enable_seqscan=off -c enable_sort=off") as own:
-        for statement in (upkeep._LAPSED, upkeep._OLD):
+        for statement in (statements.LAPSED, statements.FORGET_OUTCOMES):
             plan = own.execute("EXPLAIN (GENERIC_PLAN) " + statement.numbered()[0]).fetchall()
             assert any("Index Cond: (lease_us <" in line for (line,) in plan)
 

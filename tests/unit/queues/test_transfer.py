@@ -76,13 +76,13 @@ def between(body: Callable[[Nodes], Awaitable[None]], level: str = "none", defin
     asyncio.run(whole())
 
 
-async def taken(carrier: Carrier) -> transfer.Taken:
+async def taken(carrier: Carrier) -> transfer.TakenMessages:
     found = await carrier.take(0.0)
     assert found is not None
     return found
 
 
-async def prepared(nodes: Nodes, carrier: Carrier) -> tuple[transfer.Taken, str]:
+async def prepared(nodes: Nodes, carrier: Carrier) -> tuple[transfer.TakenMessages, str]:
     """As far as a transfer is before it commits."""
     found = await taken(carrier)
     over = carrier._target.transaction()

@@ -9,7 +9,7 @@ from milepost.operations import queues as ops
 from milepost.operations import steps
 from milepost.operations.transfers import (
     DeleteTransfer,
-    Held,
+    HeldMessages,
     Holding,
     KeepTransfers,
     Report,
@@ -87,13 +87,13 @@ def test_holding_tells_what_remains_of_blocks(queues: Queues) -> None:
     writer.put("a", "b", "c")
     writer.put("d", "e")
     assert reader.dequeue(2) == ["a", "b"]
-    assert queues.do(Holding(reader.number)) == Held(1, [])
+    assert queues.do(Holding(reader.number)) == HeldMessages(1, [])
     with pytest.raises(BlockIncomplete):
         reader.perform(steps.Commit())
     assert reader.dequeue(1) == ["c"]
-    assert queues.do(Holding(reader.number)) == Held(0, [])
+    assert queues.do(Holding(reader.number)) == HeldMessages(0, [])
     assert reader.dequeue(1) == ["d"]
-    assert queues.do(Holding(reader.number)) == Held(1, [])
+    assert queues.do(Holding(reader.number)) == HeldMessages(1, [])
 
 
 def test_holding_tells_whose_time_ends(queues: Queues) -> None:
@@ -104,8 +104,8 @@ def test_holding_tells_whose_time_ends(queues: Queues) -> None:
     (second,) = writer.enqueue("b", ends_us=ends)
     writer.commit()
     reader.dequeue(2)
-    assert queues.do(Holding(reader.number)) == Held(0, [(second, ends)])
-    assert queues.do(Holding(4711)) == Held(0, [])
+    assert queues.do(Holding(reader.number)) == HeldMessages(0, [(second, ends)])
+    assert queues.do(Holding(4711)) == HeldMessages(0, [])
 
 
 # Transfers

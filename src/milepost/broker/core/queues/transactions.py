@@ -59,7 +59,7 @@ class QueueTransactions(TransactionMachine):
         self.leases: ClientLeases = ClientLeases(self, core.settings.queue_lease_s)
         super().__init__(self.leases, core.totals)
         self._types: dict[int, Schema] = {}  # by fingerprint
-        self._looking: list[OpenTransaction] | None = None  # those who wait until the types are read again
+        self._looking: list[OpenTransaction] | None = None  # that wait until the types are read again
 
     def begin(self) -> list[Effect]:
         """The store is open."""

@@ -1,4 +1,4 @@
-"""Who may take what next: the statement that finds the messages of a dequeue, for each level, in order.
+"""Which messages a dequeue takes next: the statement that finds the messages of a dequeue, for each level, in order.
 
 Four forms. At level none it is the order of priorities, by an index, or a set that is selected first and sorted then.
 At the other levels messages belong to groups, which one reader at a time may have. Without priorities, selection or
@@ -9,7 +9,7 @@ see are ranked, and of a group that is read in order, no message comes before th
     writer   b  a  b  a  a  b
     arrival  2. 2. 1. 1. 3. 3.       within its writer
     lead     3  4  3  4  5  6        the highest rank up to it, within its writer
-    taken    2. 4. 1. 3. 5. 6.       by lead, then arrival: what one gets who always takes the best of the oldest ones
+    taken    2. 4. 1. 3. 5. 6.       by lead, then arrival: as if a reader always took the best of the oldest
 """
 
 from __future__ import annotations
@@ -22,24 +22,19 @@ from milepost import query
 from milepost.errors import InvalidValue, WrongType
 from milepost.query import sql, typed
 from milepost.query.sql.value import Dialect
-from milepost.queues.catalogue import NEVER_US, Catalogue, Queue, Type
+from milepost.queues import statements
+from milepost.queues.catalogue import Queue, QueueCatalogue, TypeEntry
+from milepost.queues.statements import CACHED
+from milepost.queues.states import NEVER_US
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
 
 LOOKS: Final = 10  # at what can be taken, while other brokers take the same: then less, or nothing, was there
 FEW_GROUPS: Final = 200  # writers whose oldest messages are looked at one by one, in a millisecond or two
-CACHED: Final = 1_000  # statements kept; an application asks the same few again and again
 WALK: Final = 8  # times as long as to read a row in passing takes it to look one up by its message's number
 FEW_WAITING: Final = 1_000  # messages that are looked up one by one in a millisecond, however many others have the type
 HEADER: Final = "q.mid, q.s, q.t, q.type, q.priority, q.aborts, q.lsf"
 _NOW: Final = "q.due_us <= :now AND q.ends_us > :now"
-_HELD: Final = Statement("SELECT member FROM queue_groups WHERE queue = :queue AND owner = :owner AND owner <> 0")
-# Those that the reader has are his without a lock: a writer that commits at another broker holds one for a moment.
-_LOCK_GROUPS: Final = Statement("""
-    SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} AND owner = :owner
-    UNION ALL SELECT member FROM (
-        SELECT member FROM queue_groups WHERE queue = :queue AND member {in members} AND owner = 0
-        ORDER BY member FOR NO KEY UPDATE SKIP LOCKED) f""")
 
 
 class Head(NamedTuple):
@@ -58,7 +53,7 @@ class Head(NamedTuple):
         return self.s if group == "s" else self.t
 
 
-class Wish(NamedTuple):
+class Criteria(NamedTuple):
     """What a reader wants."""
 
     type: str | None = None
@@ -66,7 +61,7 @@ class Wish(NamedTuple):
     order: str | None = None
 
 
-class Finding(NamedTuple):
+class SelectionQuery(NamedTuple):
     """A statement and the values that belong to its texts."""
 
     statement: Statement
@@ -91,42 +86,42 @@ _TAKE: Final = """
     SELECT mid, s, t, type, priority, aborts FROM taken"""
 
 
-def taking(session: Session, catalogue: Catalogue, queue: Queue, wish: Wish) -> Finding | None:
+def taking(session: Session, catalogue: QueueCatalogue, queue: Queue, criteria: Criteria) -> SelectionQuery | None:
     """The statement that takes, on PostgreSQL, what `pick` would find, in any order; the first of a transaction.
 
     None: where that is not all there is to it, as where groups are reserved, or an order is asked for.
     """
-    if queue.group or wish.order or dialect_of(session) != "postgresql":
+    if queue.group or criteria.order or dialect_of(session) != "postgresql":
         return None
-    kind = _required(catalogue, queue, wish)
-    return _taking(_Cached(catalogue, queue, kind.number if kind is not None else None), wish.where)
+    kind = _required(catalogue, queue, criteria)
+    return _taking(_Cached(catalogue, queue, kind.number if kind is not None else None), criteria.where)
 
 
 def pick(
-    session: Session, catalogue: Catalogue, queue: Queue, wish: Wish, count: int, owner: int, own: bool, now: int,
-    *, begun: bool = True, lock: bool = True, groups: int | None = None,
+    session: Session, catalogue: QueueCatalogue, queue: Queue, criteria: Criteria, count: int, owner: int, own: bool,
+    now: int, *, begun: bool = True, lock: bool = True, groups: int | None = None,
 ) -> list[Head]:  # fmt: skip
     """The messages that a transaction takes next, at most `count`, in order. `own`: it has enqueued some here itself.
     Unless it has `begun`, there is nothing that it has reserved. `groups` is how many the queue has, if that is known.
 
     Rows of the result are locked in a shared store; those that another broker is at are passed over.
     """
-    kind = _required(catalogue, queue, wish)
+    kind = _required(catalogue, queue, criteria)
     dialect = dialect_of(session)
     values = {"now": now, "owner": owner, "queue": queue.number}
-    plain = kind is None and not wish.where and not wish.order and not own
-    # Messages in the order of arrival may be thousands of a writer that somebody else has: where writers are few, and
+    plain = kind is None and not criteria.where and not criteria.order and not own
+    # Messages in the order of arrival may be thousands of a writer that another reader has: where writers are few, and
     # one message is wanted, the oldest of each is looked at instead.
     heads = queue.group == "s" and count == 1 and groups is not None and groups <= FEW_GROUPS
     if queue.group and plain and not queue.prioritized and not heads:
         return _in_order(session, queue, values | {"count": count}, begun, dialect, lock)
     key = kind.number if kind is not None else None
     about = _Cached(catalogue, queue, key)
-    finding = _finding(about, wish.where, wish.order, own, dialect, lock, count == 1)
+    finding = _finding(about, criteria.where, criteria.order, own, dialect, lock, count == 1)
     if finding.short is not None and session.row(finding.short)[0]:
-        finding = _finding(about, wish.where, wish.order, own, dialect, lock, count == 1, walked=True)
+        finding = _finding(about, criteria.where, criteria.order, own, dialect, lock, count == 1, walked=True)
     values |= {"count": count} | finding.values
-    found_by = _asked if wish.where or wish.order else _found
+    found_by = _asked if criteria.where or criteria.order else _found
     if not queue.group or not lock or dialect != "postgresql":
         return found_by(session, finding.statement, values)
     passed: set[int] = set()  # groups that another broker was quicker with; what is behind them counts instead
@@ -142,13 +137,13 @@ def pick(
 def _in_order(
     session: Session, queue: Queue, values: dict[str, Any], begun: bool, dialect: Dialect, lock: bool
 ) -> list[Head]:
-    """The next in the order of arrival. What the reader has begun is his without a lock, and of blocks comes first."""
+    """The next in the order of arrival. Groups that the reader has begun need no lock, and of blocks come first."""
     split = queue.group == "t" or (lock and dialect == "postgresql")
     free = _arrived(queue.table, queue.group, queue.arrival, dialect, lock, split)
     values = values | {"last": NEVER_US}
     held: list[int] = []
     if split and begun:
-        held = [row[0] for row in session.rows(_HELD, queue=queue.number, owner=values["owner"])]
+        held = [row[0] for row in session.rows(statements.HELD_GROUPS, queue=queue.number, owner=values["owner"])]
     if not held:
         return _found(session, free, values)
     begun_ones = _begun(queue.table, queue.group, queue.arrival)
@@ -173,13 +168,13 @@ def _asked(session: Session, statement: Statement, values: dict[str, Any]) -> li
     return [Head(*row) for row in session.bounded(statement, **values)]
 
 
-def _required(catalogue: Catalogue, queue: Queue, wish: Wish) -> Type | None:
+def _required(catalogue: QueueCatalogue, queue: Queue, criteria: Criteria) -> TypeEntry | None:
     """The type that is asked for, if that says anything; refused when the queue does not take it."""
-    if wish.type is not None:
-        kind = catalogue.taken_by(queue, wish.type)
+    if criteria.type is not None:
+        kind = catalogue.taken_by(queue, criteria.type)
     elif len(queue.functions) == 1:
         kind = catalogue.types[next(iter(queue.functions))]
-    elif wish.where or wish.order:
+    elif criteria.where or criteria.order:
         raise WrongType(
             f"a predicate and an order are of one message type, and queue {queue.name!r} takes several: "
             f"name one of {', '.join(catalogue.types[number].name for number in queue.functions)}"
@@ -187,19 +182,19 @@ def _required(catalogue: Catalogue, queue: Queue, wish: Wish) -> Type | None:
     else:
         return None
     # A type is nothing to look for where there is no other.
-    return kind if len(queue.functions) > 1 or wish.where or wish.order else None
+    return kind if len(queue.functions) > 1 or criteria.where or criteria.order else None
 
 
 def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> list[Head]:
     """In a shared store: what of it is still so, now that nobody else can change it."""
     group = queue.group
     members = sorted({head.member(group) for head in found if head.log == "c"})
-    rows = session.rows(_LOCK_GROUPS, queue=queue.number, members=session.numbers(members), owner=owner)
-    free = {row[0] for row in rows} | ({head.member(group) for head in found} - set(members))  # those are his own
+    rows = session.rows(statements.LOCK_GROUPS, queue=queue.number, members=session.numbers(members), owner=owner)
+    free = {row[0] for row in rows} | ({head.member(group) for head in found} - set(members))  # those are its own
     # Their rows need no lock: only who has the group takes them. One that an operator moves away is missed when it is
     # taken. A lock on messages of other groups would hide these from the readers that have them.
-    again = Statement(f"SELECT mid FROM {queue.table} WHERE mid {{in mids}} AND lsf IN ('c', 'e')")
-    there = {row[0] for row in session.rows(again, mids=session.numbers([head.mid for head in found]))}
+    mids = session.numbers([head.mid for head in found])
+    there = {row[0] for row in session.rows(statements.still_there(queue.table), mids=mids)}
     # A group that has lost one is looked at the next time.
     gone = {head.member(group) for head in found if head.mid not in there}
     return [head for head in found if head.member(group) in free - gone]
@@ -213,7 +208,7 @@ def _arrived(table: str, group: str, arrival: tuple[str, ...], dialect: Dialect,
     """Messages in the order of arrival, of groups that are free; unless `split`, also of those that the reader has."""
     seen = "g.owner = 0 AND :owner <> 0" if split else "g.owner IN (0, :owner)"
     # CROSS JOIN: SQLite keeps the order of the tables, and so that of the index. Locked are groups alone: a lock on a
-    # message whose group is another reader's would hide it from that reader, who would go on with the one behind it.
+    # message whose group is another reader's would hide it from that reader, which would go on with the one behind it.
     return Statement(
         f"SELECT {HEADER} FROM {table} q CROSS JOIN queue_groups g "
         f"WHERE g.queue = :queue AND g.member = q.{group} AND {seen} AND q.lsf = 'c' AND {_NOW} "
@@ -236,7 +231,7 @@ class _Cached:
 
     __slots__ = ("catalogue", "key", "kind", "queue")
 
-    def __init__(self, catalogue: Catalogue, queue: Queue, kind: int | None) -> None:
+    def __init__(self, catalogue: QueueCatalogue, queue: Queue, kind: int | None) -> None:
         self.catalogue = catalogue
         self.queue = queue
         self.kind = catalogue.types[kind] if kind is not None else None
@@ -253,7 +248,7 @@ class _Cached:
 def _finding(
     about: _Cached, where: str | None, order: str | None, own: bool, dialect: Dialect, lock: bool, one: bool,
     *, walked: bool = False,
-) -> Finding:  # fmt: skip
+) -> SelectionQuery:  # fmt: skip
     queue, kind = about.queue, about.kind
     tables = kind.tables if kind is not None else None
     predicate = query.compile(where, tables.schema).root if where and tables is not None else None
@@ -285,7 +280,7 @@ def _finding(
     if by_content:
         assert tables is not None
         text = form.by_content(tables.root.name, tables.root.top, indexed)
-        return Finding(Statement(text), values, text, None if indexed else _short(queue.table, tables.root.name))
+        return SelectionQuery(Statement(text), values, text, None if indexed else _short(queue.table, tables.root.name))
     if not order:
         keys.append(_Key("q.priority", queue.direction.upper()))
     if kind is not None and len(queue.functions) > 1:
@@ -301,24 +296,28 @@ def _finding(
         text = form.heads(joined) if one and not own else form.led(joined)
     else:
         text = form.blocks(joined)
-    return Finding(Statement(text), values, text)
+    return SelectionQuery(Statement(text), values, text)
 
 
 @lru_cache(maxsize=CACHED)
-def _taking(about: _Cached, where: str | None) -> Finding:
+def _taking(about: _Cached, where: str | None) -> SelectionQuery:
     found = _finding(about, where, None, False, "postgresql", True, False)
     addresses = found.text.replace(f"SELECT {HEADER} FROM", "SELECT q.ctid FROM")
-    return Finding(Statement(_TAKE.format(table=about.queue.table, found=addresses)), found.values)
+    return SelectionQuery(Statement(_TAKE.format(table=about.queue.table, found=addresses)), found.values)
 
 
-def browsing(catalogue: Catalogue, queue: Queue, wish: Wish, dialect: Dialect, lock: bool) -> Finding:
+def browsing(
+    catalogue: QueueCatalogue, queue: Queue, criteria: Criteria, dialect: Dialect, lock: bool
+) -> SelectionQuery:
     """Committed messages that are nobody's, by number, from `after` on, `count` at most."""
-    kind = _required(catalogue, queue, wish)
-    return _browsing(_Cached(catalogue, queue, kind.number if kind is not None else None), wish.where, dialect, lock)
+    kind = _required(catalogue, queue, criteria)
+    return _browsing(
+        _Cached(catalogue, queue, kind.number if kind is not None else None), criteria.where, dialect, lock
+    )
 
 
 @lru_cache(maxsize=CACHED)
-def _browsing(about: _Cached, where: str | None, dialect: Dialect, lock: bool) -> Finding:
+def _browsing(about: _Cached, where: str | None, dialect: Dialect, lock: bool) -> SelectionQuery:
     queue, kind = about.queue, about.kind
     joins, wanted = "", ["q.lsf = 'c'", "q.owner = 0", "q.mid > :after"]
     values: dict[str, Any] = {}
@@ -340,7 +339,7 @@ def _browsing(about: _Cached, where: str | None, dialect: Dialect, lock: bool) -
         )
     else:
         wanted.append(":queue > 0")
-    return Finding(
+    return SelectionQuery(
         Statement(
             f"SELECT {HEADER} FROM {queue.table} q{joins} WHERE {' AND '.join(wanted)} ORDER BY q.mid LIMIT :count "
             f"{_locking(dialect, lock, 'q')}"

@@ -1,41 +1,29 @@
-"""How transactions end: what becomes of their messages, and who has them undone."""
+"""How transactions end: what becomes of their messages."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from milepost.operations.steps import Done
-from milepost.queues import rows, states
-from milepost.queues.catalogue import Catalogue, Queue
+from milepost.queues import rows, statements, states
+from milepost.queues.catalogue import Queue, QueueCatalogue
 from milepost.queues.engine import engine_of
-from milepost.queues.messages import discard, make_groups, transfer
+from milepost.queues.messages import discard, make_groups, move
 from milepost.storage.database import Session
 from milepost.storage.execution import WorkContext
-from milepost.storage.statement import Statement
 
 OUTCOME_US: Final = (
     600_000_000  # that an ended transaction is remembered: a client that asks again does so within seconds
 )
-# The end of a transaction, whichever it is.
-END: Final = Statement("""
-    UPDATE queue_transactions SET state = :state, lease_us = {now} + :lease_us WHERE number = :number""")
-_RENEW: Final = Statement("""
-    UPDATE queue_transactions SET lease_us = {now} + :lease_us WHERE number {in numbers} AND state = 'a'
-    RETURNING number""")
-_STATE: Final = Statement("SELECT state FROM queue_transactions WHERE number = :number {for_update}")
-# A transaction over several stores, by its name.
-PREPARED: Final = Statement("""
-    SELECT number, state FROM queue_transactions WHERE gid = :gid {for_update}""")
-_UNLOG: Final = Statement("DELETE FROM queue_log WHERE transaction_number = :number RETURNING kind, queue, messages")
 
 
-def finish(session: Session, known: Catalogue, number: int, s: int, commit: bool, counted: bool) -> set[int]:
-    """The transitions of a transaction's end; the queues in which others may find more now.
+def finish(session: Session, known: QueueCatalogue, number: int, s: int, commit: bool, counted: bool) -> set[int]:
+    """Carry out the transitions of a transaction's end; the queues in which messages became visible.
 
     `counted`: messages that are given back count one abort more, and may be dead by that.
     """
     touched: set[int] = set()
-    logged = {(kind, queue) for kind, queue, _ in session.rows(_UNLOG, number=number)}
+    logged = {(kind, queue) for kind, queue, _ in session.rows(statements.UNLOG, number=number)}
     gone: dict[int, list[int]] = {}
     reserved = False
     for kind, queue_number in sorted(logged):
@@ -53,26 +41,26 @@ def finish(session: Session, known: Catalogue, number: int, s: int, commit: bool
             if kind == "d" and counted and queue.max_deliveries:
                 dying = [row[0] for row in changed if row[3] >= queue.max_deliveries]
                 if dying:
-                    touched |= bury(session, known, queue, dying)
+                    touched |= to_dead_letters(session, known, queue, dying)
         if queue.group and kind == "d":
             reserved = True
             if commit:
                 touched.add(queue.number)  # those that were reserved, and stay
                 if queue.group == "t":
-                    session.run(states.REMOVE_BLOCKS, owner=number, queue=queue.number)
+                    session.run(statements.REMOVE_BLOCKS, owner=number, queue=queue.number)
     if reserved:
-        session.run(states.RELEASE, owner=number)
+        session.run(statements.RELEASE, owner=number)
     for type_number, mids in gone.items():
         rows.remove(session, known.types[type_number].tables, mids)
     return touched
 
 
-def bury(session: Session, known: Catalogue, queue: Queue, mids: list[int]) -> set[int]:
-    """Messages go to the queue for dead ones, if there is one, or for good; queues that got something."""
+def to_dead_letters(session: Session, known: QueueCatalogue, queue: Queue, mids: list[int]) -> set[int]:
+    """Move messages to the dead-letter queue, or remove them where there is none; the queues that got some."""
     if queue.dead_letter is None:
         discard(session, known, queue, mids)
         return set()
-    transfer(session, queue, known.queues[queue.dead_letter], mids, aborts="aborts")
+    move(session, queue, known.queues[queue.dead_letter], mids, aborts="aborts")
     return {queue.dead_letter}
 
 
@@ -81,18 +69,18 @@ def bury(session: Session, known: Catalogue, queue: Queue, mids: list[int]) -> s
 
 def renew(session: Session, place: WorkContext, numbers: tuple[int, ...], lease_us: int) -> list[int]:
     """See `operations.Renew`."""
-    found = session.rows(_RENEW, numbers=session.numbers(numbers), lease_us=lease_us, time_us=place.time_us)
+    found = session.rows(statements.RENEW, numbers=session.numbers(numbers), lease_us=lease_us, time_us=place.time_us)
     return sorted(row[0] for row in found)
 
 
 def undo(session: Session, place: WorkContext, number: int, *, counted: bool = True) -> Done:
     """See `operations.Undo`."""
     engine = engine_of(session, place)
-    row = session.row(_STATE, number=number)
+    row = session.row(statements.LOCK_TRANSACTION, number=number)
     place.later(lambda: engine.learn(number, None))
     if row is None or row[0] != "a":
         return Done(repeated=True)
     known = engine.known(session, None)
-    session.run(END, number=number, state="x", lease_us=OUTCOME_US, time_us=place.time_us)
+    session.run(statements.END, number=number, state="x", lease_us=OUTCOME_US, time_us=place.time_us)
     touched = finish(session, known, number, 0, commit=False, counted=counted)
     return Done(touched=tuple(sorted(known.queues[each].name for each in touched)))

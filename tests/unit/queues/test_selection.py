@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from milepost.queues import catalogue, picking
-from milepost.queues.picking import FEW_WAITING, Wish
+from milepost.queues import catalogue, selection
+from milepost.queues.selection import FEW_WAITING, Criteria
 from tests.unit.queues.conftest import Queues
 
 LONG, SHORT = 2 * FEW_WAITING, 20  # messages; beside the long queue the short one is looked through one by one
@@ -33,11 +33,11 @@ def filled(queues: Queues) -> dict[str, list[str]]:
     return texts
 
 
-def finding(queues: Queues, name: str, select: str | None, order: str) -> picking.Finding:
+def finding(queues: Queues, name: str, select: str | None, order: str) -> selection.SelectionQuery:
     with queues.store()._database.reading() as session:
         known = catalogue.load(session)
-        about = picking._Cached(known, known.queue(name), known.type("note").number)
-        return picking._finding(about, select, order, False, picking.dialect_of(session), True, True)
+        about = selection._Cached(known, known.queue(name), known.type("note").number)
+        return selection._finding(about, select, order, False, selection.dialect_of(session), True, True)
 
 
 @pytest.mark.parametrize(("select", "order"), WISHES)
@@ -76,13 +76,13 @@ def test_messages_that_are_not_to_be_had_are_passed_over(queues: Queues) -> None
     writer.put("a late one", due_us=queues.now + 1_000_000)
     writer.put("a gone one", ends_us=queues.now + 1)
     writer.put("a good one")
-    wish = Wish("note", "size = 10", "text")
-    assert reader.dequeue(3, **wish._asdict()) == ["a good one"]
+    criteria = Criteria("note", "size = 10", "text")
+    assert reader.dequeue(3, **criteria._asdict()) == ["a good one"]
     reader.enqueue("my own one")
-    assert reader.dequeue(3, **wish._asdict()) == ["my own one"]
+    assert reader.dequeue(3, **criteria._asdict()) == ["my own one"]
     reader.commit()
     queues.now += 2_000_000
-    assert reader.dequeue(3, **wish._asdict()) == ["a late one"]
+    assert reader.dequeue(3, **criteria._asdict()) == ["a late one"]
 
 
 def test_how_postgresql_goes_through_a_table_that_it_knows_nothing_about(shared: Queues) -> None:

@@ -12,16 +12,16 @@ from milepost.errors import QueryTooCostly
 from milepost.operations import Lags
 from milepost.operations.records import Counted, QueueRecord, TypeRecord
 from milepost.operations.steps import Got, Group
-from milepost.queues import messages, picking
-from milepost.queues.catalogue import NEVER_US, Catalogue, Queue
+from milepost.queues import messages, selection, statements
+from milepost.queues.catalogue import Queue, QueueCatalogue
 from milepost.queues.engine import engine_of
+from milepost.queues.first_dequeue import nothing
 from milepost.queues.numbers import enqueued_us
-from milepost.queues.picking import Head, Wish
-from milepost.queues.taking import nothing
+from milepost.queues.selection import Criteria, Head
+from milepost.queues.states import NEVER_US
 from milepost.storage import reading
 from milepost.storage.database import Session
 from milepost.storage.execution import WorkContext
-from milepost.storage.statement import Statement
 
 __all__ = ["Head", "browse", "committed", "peek", "queues", "types"]
 
@@ -35,16 +35,16 @@ def peek(
     session: Session,
     place: WorkContext,
     queue: str,
-    wish: Wish,
+    criteria: Criteria,
     count: int,
     most_bytes: int | None = None,
     owner: int = 0,
 ) -> Got:
     """See `operations.Peek`."""
-    picking.require_count(count)
+    selection.require_count(count)
     known = engine_of(session, place).known(session, None)
-    found = picking.pick(
-        session, known, known.queue(queue), wish, count, owner or _NOBODY, owner != 0, place.time_us, lock=False
+    found = selection.pick(
+        session, known, known.queue(queue), criteria, count, owner or _NOBODY, owner != 0, place.time_us, lock=False
     )
     return _got(session, known, found, most_bytes) if found else nothing(session, known.queue(queue), place.time_us)
 
@@ -54,13 +54,13 @@ def browse(
     most_bytes: int | None = None,
 ) -> Got:  # fmt: skip
     """See `operations.Browse`."""
-    picking.require_count(count)
+    selection.require_count(count)
     known = engine_of(session, place).known(session, None)
-    found = committed(session, known, known.queue(queue), Wish(kind, where), after, count, lock=False)
+    found = committed(session, known, known.queue(queue), Criteria(kind, where), after, count, lock=False)
     return _got(session, known, found, most_bytes)
 
 
-def _got(session: Session, known: Catalogue, found: list[Head], most_bytes: int | None) -> Got:
+def _got(session: Session, known: QueueCatalogue, found: list[Head], most_bytes: int | None) -> Got:
     """Messages with their content, from the first on, until there are so many bytes of them; one at least.
 
     How long a message is, nobody knows before it is read. So they are read some at a time, few at first.
@@ -93,12 +93,12 @@ _COLUMNS: Final = ("mids", "s", "t", "priorities", "aborts")  # of a group, besi
 
 
 def committed(
-    session: Session, known: Catalogue, queue: Queue, wish: Wish, after: int, count: int, *, lock: bool
+    session: Session, known: QueueCatalogue, queue: Queue, criteria: Criteria, after: int, count: int, *, lock: bool
 ) -> list[Head]:
     """Committed messages that nobody has taken or reserved, due or not, by number."""
-    finding = picking.browsing(known, queue, wish, picking.dialect_of(session), lock)
+    finding = selection.browsing(known, queue, criteria, selection.dialect_of(session), lock)
     values = {"after": after, "count": count, "queue": queue.number} | finding.values
-    ask = session.bounded if wish.where else session.rows
+    ask = session.bounded if criteria.where else session.rows
     return [Head(*row) for row in ask(finding.statement, **values)]
 
 
@@ -142,19 +142,8 @@ def statistics(session: Session, queue: Queue, now: int, most: int | None = None
 
     `most`: of so many messages at most, the oldest; then it takes no longer than an operation may.
     """
-    found, ask = queue.table, session.rows
-    if most is not None:
-        found, ask = f"(SELECT * FROM {queue.table} ORDER BY mid LIMIT {most}) q", session.bounded
-    (row,) = ask(
-        Statement(f"""
-            SELECT count(*), coalesce(sum(CASE WHEN lsf = 'e' THEN 1 ELSE 0 END), 0),
-                coalesce(sum(CASE WHEN lsf IN ('d', 'b') THEN 1 ELSE 0 END), 0),
-                coalesce(sum(CASE WHEN lsf = 'c' AND due_us > :now THEN 1 ELSE 0 END), 0),
-                coalesce(sum(CASE WHEN lsf = 'c' AND ends_us <= :now THEN 1 ELSE 0 END), 0),
-                min(CASE WHEN lsf = 'c' AND due_us <= :now AND ends_us > :now THEN mid ELSE {NEVER_US} END)
-            FROM {found}"""),
-        now=now,
-    )
+    ask = session.rows if most is None else session.bounded
+    (row,) = ask(statements.count_states(queue.table, most), now=now)
     total, uncommitted, taken, delayed, expired = (int(value) for value in row[:5])
     oldest = row[5]
     return {

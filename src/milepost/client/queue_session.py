@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from milepost.client.transaction import Transaction
 
 
-class Queueing:
+class QueueSession:
     """The half of a client that is about queues."""
 
     def __init__(self, session: Session, subscriptions: Subscriptions, use: Callable[[], None]) -> None:

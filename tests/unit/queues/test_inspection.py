@@ -10,7 +10,7 @@ import pytest
 from milepost import limits
 from milepost.operations import Lags
 from milepost.operations import queues as ops
-from milepost.queues import looking
+from milepost.queues import inspection
 from milepost.storage import reading
 from milepost.storage.watch import too_long
 from tests.unit.queues.conftest import Queues
@@ -72,9 +72,9 @@ def test_queues_are_counted_in_turn_and_as_far_as_time_and_bounds_go(
     assert reader.one() == "one"
     store = queues.store()
 
-    def counted(after: int = 0) -> looking.Counted:
+    def counted(after: int = 0) -> inspection.Counted:
         found = store.inspect(ops.Count(after, 10), queues.now)
-        assert isinstance(found, looking.Counted)
+        assert isinstance(found, inspection.Counted)
         return found
 
     found = counted()
@@ -86,7 +86,7 @@ def test_queues_are_counted_in_turn_and_as_far_as_time_and_bounds_go(
     assert (list(found.queues), found.after, found.time_us) == (["dead", "notes"], 0, queues.now)
     assert found.lags == Lags([], 0, 0)
     assert list(counted(after=1).queues) == ["notes", "dead"], "it goes on behind the last one"
-    monkeypatch.setattr(looking, "COUNTED", 2)
+    monkeypatch.setattr(inspection, "COUNTED", 2)
     assert counted().queues["notes"]["waiting"] == 1, "of the two oldest, one is taken"
     monkeypatch.setattr(limits, "QUERY_MS", 0)
     found = counted(after=1)
@@ -103,7 +103,7 @@ def test_queues_are_counted_when_lags_take_too_long_and_the_other_way_round(
 
     def counted(after: int) -> tuple[list[str], bool, int]:
         found = store.inspect(ops.Count(after, 10), now)
-        assert isinstance(found, looking.Counted)
+        assert isinstance(found, inspection.Counted)
         return list(found.queues), found.lags is not None, found.after
 
     def costly(*_: object) -> NoReturn:
@@ -113,6 +113,6 @@ def test_queues_are_counted_when_lags_take_too_long_and_the_other_way_round(
         slow.setattr(reading, "lags", costly)
         assert counted(0) == (["notes"], False, 1), "lags are the first of the next count"
         assert counted(1) == ([], False, 0), "and are passed over when they alone take too long"
-    monkeypatch.setattr(looking, "statistics", costly)
+    monkeypatch.setattr(inspection, "statistics", costly)
     assert counted(0) == ([], False, 1)
     assert counted(1) == ([], True, 0)

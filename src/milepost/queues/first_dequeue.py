@@ -6,29 +6,34 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from milepost.operations.steps import Got, Performed
-from milepost.queues.catalogue import Catalogue, Queue
-from milepost.queues.engine import Engine, Live
+from milepost.queues import statements
+from milepost.queues.catalogue import Queue, QueueCatalogue
+from milepost.queues.engine import Live, QueueEngine
 from milepost.queues.messages import got_owned, owned_texts
 from milepost.storage import faults
 from milepost.storage.database import Session
 from milepost.storage.execution import Promise
-from milepost.storage.statement import Statement
 from milepost.storage.transaction import Stale
 
 
 def nothing(session: Session, queue: Queue, now: int) -> Got:
     """Nothing was found; when something will be, if that is known."""
-    row = session.row(
-        Statement(f"SELECT min(due_us) FROM {queue.table} WHERE due_us > :now AND due_us > 0 AND lsf = 'c'"), now=now
-    )
+    row = session.row(statements.next_due(queue.table), now=now)
     return Got([], row[0] if row is not None else None)
 
 
-class Taking(Promise):
+class FirstDequeue(Promise):
     """What the first step of a transaction, a dequeue, has found: `Performed`."""
 
     def __init__(
-        self, engine: Engine, key: Hashable, known: Catalogue, queue: Queue, number: int, now: int, plain: bool
+        self,
+        engine: QueueEngine,
+        key: Hashable,
+        known: QueueCatalogue,
+        queue: Queue,
+        number: int,
+        now: int,
+        plain: bool,
     ) -> None:
         self._engine = engine
         self._key = key
@@ -56,13 +61,7 @@ class Taking(Promise):
         known, queue, number = self._known, self._queue, self._number
         texts = owned_texts(known, queue)
         if self._headers is None or len(self._rows) != len(texts):
-            self._headers = session.rows(
-                Statement(
-                    f"SELECT mid, s, t, type, priority, aborts FROM {queue.table} "
-                    "WHERE owner = :owner AND owner <> 0 AND lsf = 'd'"
-                ),
-                owner=number,
-            )
+            self._headers = session.rows(statements.taken_headers(queue.table), owner=number)
             self._rows = session.all_rows(texts, (number,))
         if not self._headers:
             try:
