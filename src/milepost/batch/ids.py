@@ -232,7 +232,7 @@ class Stamper:
     """Hands out a publisher's stamps: strictly increasing, whatever the clock does.
 
     A clock set back leaves the stamps counting on from the last one until the clock has caught up. `last` is the
-    publisher's mark when it continues after a restart.
+    publisher's high water when it continues after a restart.
     """
 
     def __init__(self, clock_ms: Callable[[], int], last: int = 0) -> None:

@@ -331,7 +331,7 @@ class Connection:
         if said.fatal:
             self._fatal = error
         elif said.put and isinstance(error, InDoubt):
-            self.refused(error)  # neither stored nor refused: only the mark of another connection can tell
+            self.refused(error)  # neither stored nor refused: only the high water of another connection can tell
         elif said.put:
             self._owner.put_refused(error, said.topic, said.put)
         elif said.subscription:

@@ -77,7 +77,7 @@ class Publisher:
             box.batch_bytes = self.batch_bytes
         clock = self._clock
         clock_ms = wall_clock(welcome) if clock is None else lambda: int(clock() * 1_000)
-        self.stamper = Stamper(clock_ms, max(welcome.mark, welcome.last, self.stamper.last))
+        self.stamper = Stamper(clock_ms, max(welcome.high_water, welcome.last, self.stamper.last))
 
     def announced(self, topic: KnownTopic) -> None:
         """A topic has a number, or a new version."""

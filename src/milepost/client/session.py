@@ -149,7 +149,7 @@ class Session:
         self._at = (self._at + 1) % len(self._addresses)
 
     def remember(self) -> None:
-        """Something was put to a durable topic: new connections are to find its number and its mark again."""
+        """Something was put to a durable topic: new connections are to find its number and its high water again."""
         if not self._hello.resume:
             self._hello = msgspec.structs.replace(self._hello, resume=True)
 

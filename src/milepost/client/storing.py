@@ -79,19 +79,19 @@ class Storing:
     # Told by the publisher
 
     def recognised(self, welcome: Welcome, publisher: int, broker: int) -> None:
-        """A new connection: the mark settles what is stored; `send_again` sends the rest, under the same stamps.
+        """A new connection: the high water settles what is stored; `send_again` sends the rest, under the same stamps.
 
         `publisher` and `broker` are the numbers that batches were stamped with.
         """
         if not self.unsettled:
             return
-        if welcome.publisher != publisher and welcome.mark:
-            # With a mark of 0 nothing of this publisher was ever stored, and so nothing can be stored twice.
+        if welcome.publisher != publisher and welcome.high_water:
+            # With a high water of 0 nothing of this publisher was ever stored, and so nothing can be stored twice.
             raise ProtocolError(
                 f"the broker knows this client as publisher {welcome.publisher}, and {len(self.unsettled)} batches "
                 f"that may be stored are of publisher {publisher}; whether they are cannot be told any more"
             )
-        self.unsettled.reached(welcome.mark)
+        self.unsettled.reached(welcome.high_water)
         if (welcome.publisher, welcome.broker_id) != (publisher, broker):
             self.unsettled.readdress(welcome.publisher, welcome.broker_id)
         self._tell()

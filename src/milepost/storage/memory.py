@@ -23,7 +23,7 @@ class Publisher(NamedTuple):
     """A publisher that this process enrolled."""
 
     epoch: int
-    mark: int
+    high_water: int
     home: int  # the log where it was enrolled first
     trail: dict[int, int]  # topic -> log: where it wrote last, as far as that is not `home`
 

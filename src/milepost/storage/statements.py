@@ -54,19 +54,19 @@ LEAVE_SUBSCRIPTIONS: Final = Statement("""
 
 # Publishers
 
-# It is here now: whoever had it can no longer move its mark.
+# It is here now: whoever had it can no longer move its high water.
 ENROL: Final = Statement("""
     UPDATE publishers SET epoch = epoch + 1, log = :log, opening = :opening, seen_us = :time_us WHERE key = :key
-    RETURNING number, mark, epoch, home""")
+    RETURNING number, high_water, epoch, home""")
 # Is a number taken?
 NUMBER_TAKEN: Final = Statement("SELECT 1 FROM publishers WHERE number = :number")
 # A publisher that was never seen.
 MAKE_PUBLISHER: Final = Statement("""
-    INSERT INTO publishers (number, key, mark, epoch, home, log, opening, seen_us)
+    INSERT INTO publishers (number, key, high_water, epoch, home, log, opening, seen_us)
     VALUES (:number, :key, 0, 1, :log, :log, :opening, :time_us)""")
 # Publishers that this process enrolled, as they are now.
 KNOWN_PUBLISHERS: Final = Statement("""
-    SELECT number, mark, epoch, home FROM publishers
+    SELECT number, high_water, epoch, home FROM publishers
     WHERE number {in numbers} AND log = :log AND opening = :opening""")
 # Where a publisher that moved wrote last.
 TRAIL: Final = Statement("SELECT topic, log FROM trails WHERE publisher = :publisher")
@@ -74,18 +74,18 @@ TRAIL: Final = Statement("SELECT topic, log FROM trails WHERE publisher = :publi
 FOLLOW: Final = Statement("""
     INSERT INTO trails (publisher, topic, log) VALUES (:publisher, :topic, :log)
     ON CONFLICT (publisher, topic) DO UPDATE SET log = excluded.log""")
-# Move the marks of publishers that are still enrolled here; the count tells whether all were.
-MOVE_MARKS: Final = Statement(
-    "UPDATE publishers SET mark = :mark WHERE number = :number AND epoch = :epoch",
+# Move the high waters of publishers that are still enrolled here; the count tells whether all were.
+MOVE_HIGH_WATERS: Final = Statement(
+    "UPDATE publishers SET high_water = :high_water WHERE number = :number AND epoch = :epoch",
     postgresql="""
-    UPDATE publishers SET mark = moved.mark
-    FROM unnest(CAST(:number AS bigint[]), CAST(:epoch AS bigint[]), CAST(:mark AS bigint[]))
-        AS moved (number, epoch, mark)
+    UPDATE publishers SET high_water = moved.high_water
+    FROM unnest(CAST(:number AS bigint[]), CAST(:epoch AS bigint[]), CAST(:high_water AS bigint[]))
+        AS moved (number, epoch, high_water)
     WHERE publishers.number = moved.number AND publishers.epoch = moved.epoch""",
 )
-# The same on SQLite: the marks of many that have one epoch, as an object of JSON.
-MOVE_MARKS_AT_ONCE: Final = Statement("""
-    UPDATE publishers SET mark = given.value FROM json_each(:marks) AS given
+# The same on SQLite: the high waters of many that have one epoch, as an object of JSON.
+MOVE_HIGH_WATERS_AT_ONCE: Final = Statement("""
+    UPDATE publishers SET high_water = given.value FROM json_each(:high_waters) AS given
     WHERE number = CAST(given.key AS INTEGER) AND epoch = :epoch""")
 # Which keys are remembered for a topic, or for any topic (0)?
 TAKEN: Final = Statement(
@@ -138,7 +138,7 @@ GROW: Final = Statement(
 )
 # On SQLite: what a transaction consists of that appends to one topic, as one row, and what becomes of such a row.
 APPENDING: Final = """
-    CREATE TEMP VIEW appending (log, epoch, time_us, marks, publishers, publisher_epoch, topic, first, next, rows,
+    CREATE TEMP VIEW appending (log, epoch, time_us, high_waters, publishers, publisher_epoch, topic, first, next, rows,
                                 bytes, times, after_log, after_offset, seal, data, piece)
     AS SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"""
 APPENDING_DONE: Final = """
@@ -146,7 +146,7 @@ APPENDING_DONE: Final = """
         UPDATE logs SET commits = commits + 1, last_us = NEW.time_us, seen_us = NEW.time_us
             WHERE number = NEW.log AND epoch = NEW.epoch;
         SELECT RAISE(ROLLBACK, 'log') WHERE changes() <> 1;
-        UPDATE publishers SET mark = given.value FROM json_each(NEW.marks) AS given
+        UPDATE publishers SET high_water = given.value FROM json_each(NEW.high_waters) AS given
             WHERE number = CAST(given.key AS INTEGER) AND epoch = NEW.publisher_epoch;
         SELECT RAISE(ROLLBACK, 'publishers') WHERE changes() <> NEW.publishers;
         UPDATE extents SET next = NEW.next, bytes = bytes + NEW.bytes, entries = entries + 1
@@ -158,9 +158,9 @@ APPENDING_DONE: Final = """
                     NEW.after_log, NEW.after_offset, NEW.seal, NEW.data, NEW.piece);
     END"""
 APPEND_AT_ONCE: Final = Statement("""
-    INSERT INTO appending (log, epoch, time_us, marks, publishers, publisher_epoch, topic, first, next, rows, bytes,
-                           times, after_log, after_offset, seal, data, piece)
-    VALUES (:log, :epoch, :first_us, :marks, :publishers, :publisher_epoch, :topic, :first, :next, :rows, :bytes,
+    INSERT INTO appending (log, epoch, time_us, high_waters, publishers, publisher_epoch, topic, first, next, rows,
+                           bytes, times, after_log, after_offset, seal, data, piece)
+    VALUES (:log, :epoch, :first_us, :high_waters, :publishers, :publisher_epoch, :topic, :first, :next, :rows, :bytes,
             :times, :after_log, :after_offset, :seal, :data, :piece)""")
 # Entries from the one that holds an offset on, each with what the topic has; when none is there, one row without one.
 READ: Final = Statement(
@@ -378,11 +378,11 @@ FORGET_MEMBERS: Final = Statement("""
         SELECT subscription, member FROM members WHERE seen_us < :before ORDER BY seen_us LIMIT :most)""")
 # Publishers that were enrolled long ago, to look at.
 OLD_PUBLISHERS: Final = Statement("""
-    SELECT number, key, mark, seen_us FROM publishers
+    SELECT number, key, high_water, seen_us FROM publishers
     WHERE seen_us < :before AND seen_us > :after ORDER BY seen_us LIMIT :most""")
 # A publisher goes, unless it has come back.
 FORGET_PUBLISHER: Final = Statement("""
-    DELETE FROM publishers WHERE number = :number AND mark = :mark AND seen_us = :seen_us""")
+    DELETE FROM publishers WHERE number = :number AND high_water = :high_water AND seen_us = :seen_us""")
 FORGET_TRAIL: Final = Statement("DELETE FROM trails WHERE publisher = :number")
 
 # Staging

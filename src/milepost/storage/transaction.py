@@ -1,7 +1,8 @@
 """One attempt at writing operations: what each becomes, in one transaction.
 
 It is long, since every kind of operation has its method here, and they share what the attempt has gathered so far:
-appends that join, marks that moved, topics that were dropped. Staging, keys and joining have modules of their own.
+appends that join, high waters that moved, topics that were dropped. Staging, keys and the joining of
+parts have modules of their own.
 """
 
 from __future__ import annotations
@@ -222,37 +223,37 @@ class Transaction:
         given = [append for _, append in self._appends if isinstance(append, Append) and append.token]
         taken = keys.taken(self._session, [key for append in given for key in keys.keys_of(append)])
         used: list[keys.Key] = []
-        marks: dict[int, int] = {}
+        high_waters: dict[int, int] = {}
         for place, append in self._appends:
             try:
                 if isinstance(append, AppendRows):
-                    self._outcomes[place] = self._append_rows(append, marks, parts)
+                    self._outcomes[place] = self._append_rows(append, high_waters, parts)
                     continue
-                self._outcomes[place] = self._append(append, taken, marks, parts)
+                self._outcomes[place] = self._append(append, taken, high_waters, parts)
                 if append.token and self._outcomes[place].stored:
                     used += keys.keys_of(append)
             except MilepostError as error:
                 self._outcomes[place] = error
-        if not marks:
+        if not high_waters:
             return
         if used and keys.remember(self._session, used, self._time_us) != len(used):
             raise Stale  # another broker has taken one of them since
         rows = []
-        for number in sorted(marks):  # one order for all brokers, so that they do not lock each other out
+        for number in sorted(high_waters):  # one order for all brokers, so that they do not lock each other out
             known = self._publisher(number)
             assert known is not None
-            rows.append({"number": number, "epoch": known.epoch, "mark": marks[number]})
-            self._publishers[number] = _new(Publisher, (known.epoch, marks[number], known.home, known.trail))
-        if self._session.each(statements.MOVE_MARKS, rows) != len(rows):
+            rows.append({"number": number, "epoch": known.epoch, "high_water": high_waters[number]})
+            self._publishers[number] = _new(Publisher, (known.epoch, high_waters[number], known.home, known.trail))
+        if self._session.each(statements.MOVE_HIGH_WATERS, rows) != len(rows):
             raise Stale  # another process has enrolled one of them
 
     def _append(
-        self, append: Append, taken: set[keys.Key], marks: dict[int, int], parts: list[Part | EncodedRows]
+        self, append: Append, taken: set[keys.Key], high_waters: dict[int, int], parts: list[Part | EncodedRows]
     ) -> Appended:
         known = self._publisher(append.publisher)
         if known is None:
             raise Fenced(_ELSEWHERE)
-        before = mark = marks.get(append.publisher, known.mark)
+        before = high_water = high_waters.get(append.publisher, known.high_water)
         kept: list[Part] = []
         stored = total = previous = 0
         for part in append.parts:
@@ -264,7 +265,7 @@ class Transaction:
                 stored += len(batch)
                 kept.append(part if batch is part.batch else Part(part.topic, batch))
             previous = last
-            mark = max(mark, last)
+            high_water = max(high_water, last)
         if not stored:
             return Appended(0, total)  # a repetition, with or without a token
         if append.token:
@@ -276,10 +277,12 @@ class Transaction:
         if self._holder.shared:
             kept = [part._replace(after=self._after(append.publisher, part.topic)) for part in kept]
         parts += kept
-        marks[append.publisher] = mark
+        high_waters[append.publisher] = high_water
         return _ONE_ROW if total == 1 else Appended(stored, total - stored)
 
-    def _append_rows(self, append: AppendRows, marks: dict[int, int], parts: list[Part | EncodedRows]) -> AppendedRows:
+    def _append_rows(
+        self, append: AppendRows, high_waters: dict[int, int], parts: list[Part | EncodedRows]
+    ) -> AppendedRows:
         topic = append.topic
         if topic not in self._nexts:
             self._nexts[topic] = self._next(topic)
@@ -293,10 +296,10 @@ class Transaction:
                 refused.setdefault(place, Fenced(_ELSEWHERE))
             elif place not in refused:
                 stamp = append.stamps[place]
-                if stamp <= marks.get(number, known.mark):
+                if stamp <= high_waters.get(number, known.high_water):
                     repeated += 1
                     continue
-                marks[number] = stamp
+                high_waters[number] = stamp
                 writers.append(number)
                 kept.append(append.datas[place])
         if self._holder.shared:
@@ -429,8 +432,8 @@ class Transaction:
             statements.KNOWN_PUBLISHERS, numbers=self._session.numbers(missing),
             log=self._holder.log, opening=self._holder.opening,
         )  # fmt: skip
-        for number, mark, epoch, home in found:
-            self._publishers[number] = Publisher(epoch, mark, home, self._trail(number))
+        for number, high_water, epoch, home in found:
+            self._publishers[number] = Publisher(epoch, high_water, home, self._trail(number))
 
     def _trail(self, number: int) -> dict[int, int]:
         if not self._holder.shared:
@@ -465,9 +468,9 @@ class Transaction:
                 number = secrets.randbits(32)
             session.run(statements.MAKE_PUBLISHER, key=enrol.key, number=number, **here)
             row = number, 0, 1, holder.log
-        number, mark, epoch, home = row
-        self._publishers[number] = Publisher(epoch, mark, home, self._trail(number))
-        return Enrolled(number, mark)
+        number, high_water, epoch, home = row
+        self._publishers[number] = Publisher(epoch, high_water, home, self._trail(number))
+        return Enrolled(number, high_water)
 
     # Topics
 

@@ -23,7 +23,9 @@ TOPIC_STEPS: Final = 16  # for one topic before the next one has its turn: one t
 STEP_ENTRIES: Final = 64  # removed in one step,
 STEP_BYTES: Final = 16 << 20  # or as many as have this size
 STEP_ROWS: Final = 1_000  # of small tables, removed in one step
-NAMED_SILENT_S: Final = 366 * 86_400  # a named publisher's mark is kept so long after its last put, and a sink's epoch
+NAMED_SILENT_S: Final = (
+    366 * 86_400
+)  # a named publisher's high water is kept so long after its last put, and a sink's epoch
 UNNAMED_SILENT_S: Final = 90 * 86_400  # one without a name cannot come back once its process has ended
 MEMBER_SILENT_S: Final = 90 * 86_400  # the same for the clients of a subscription
 NUMBER_MOST: Final = (1 << 63) - 1  # of an epoch
@@ -338,11 +340,11 @@ class Upkeep:
         after = 0
         unnamed, named = self._time_us - int(UNNAMED_SILENT_S * 1e6), self._time_us - int(NAMED_SILENT_S * 1e6)
         while rows := self._session.rows(statements.OLD_PUBLISHERS, before=unnamed, after=after, most=STEP_ROWS):
-            # A mark is the time of the last put, by the publisher's clock: one that still writes is not silent.
+            # A high water is the time of the last put, by the publisher's clock: one that still writes is not silent.
             gone = [
-                {"number": number, "mark": mark, "seen_us": seen_us}
-                for number, key, mark, seen_us in rows
-                if max(seen_us, mark / _STAMP_US) < (unnamed if key.startswith("~") else named)
+                {"number": number, "high_water": high_water, "seen_us": seen_us}
+                for number, key, high_water, seen_us in rows
+                if max(seen_us, high_water / _STAMP_US) < (unnamed if key.startswith("~") else named)
             ]
             if gone:
                 self._write(partial(self._forget_publishers, gone))

@@ -27,7 +27,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     window: int  # bytes of deliveries that may be under way to this client before it gives credit
     slow: Slow | None = None  # what to do when this client is slow, instead of what its topics say
     instance: bytes = b""  # 16 random bytes of this client object: who puts without a name, and who acknowledges
-    resume: bool = False  # this instance has put to durable topics before: find its number and its mark
+    resume: bool = False  # this instance has put to durable topics before: find its number and its high water
     held: int = 0  # bytes of the window that are in use: deliveries of earlier connections wait in the client
     places: bool = False  # it reads the places of rows in DELIVER frames from durable topics
 
@@ -39,7 +39,9 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     broker: str  # its name
     broker_id: int  # 32 bits; the `broker` of message IDs
     publisher: int  # 32 bits; the `publisher` of this client's message IDs
-    mark: int = 0  # the publisher's highest stamp that is committed; of one that stored nothing, any: go on above it
+    high_water: int = (
+        0  # the publisher's highest stamp that is committed; of one that stored nothing, any: go on above it
+    )
     last: int = 0  # the highest stamp known from this publisher, stored or not: go on above it
     time_us: int  # the broker's clock, microseconds since 1970
     window: int  # bytes of puts that may be under way before the broker gives credit

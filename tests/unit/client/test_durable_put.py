@@ -614,12 +614,12 @@ def test_a_mark_that_is_of_no_commit_settles_nothing():
     async def test(store, client):
         await client.put("kept", {"n": 1})
         store.faults = iter(["before"])
-        store.welcome["mark"] = (1 << 63) - 1_000
+        store.welcome["high_water"] = (1 << 63) - 1_000
         await client.put("kept", {"n": 2})
         assert store.values() == [1, 2]
         await client.put("kept", {"n": 3})
         store.faults = iter(["after"])
-        store.welcome["mark"] += 500
+        store.welcome["high_water"] += 500
         await client.put("kept", {"n": 4}, key=uuid.uuid4())  # sent again, and then its own duplicate
         assert store.values() == [1, 2, 3, 4]
 

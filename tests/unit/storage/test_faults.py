@@ -315,19 +315,19 @@ def test_a_paused_broker_and_a_publisher_that_moved(postgresql_rig: Rig, when: s
     paused(process)
     # The commit that hangs holds the publisher's row: this waits until the server has ended that transaction.
     enrolled = rig.do(store, Enrol("feed", 5, create=False))
-    assert enrolled.mark == (9 if when == "before" else 10)
-    for stamp in range(enrolled.mark + 1, 16):
+    assert enrolled.high_water == (9 if when == "before" else 10)
+    for stamp in range(enrolled.high_water + 1, 16):
         assert rig.append(store, topic, enrolled.number, [stamp]) == Appended(1, 0)
     process.send_signal(signal.SIGCONT)
     said = ended(process)
     assert said[-1][0] == "refused"
     assert said[-1][2] == "Fenced"
     acknowledged = [int(line[1]) for line in said if line[0] == "stored"]
-    assert acknowledged == list(range(1, enrolled.mark + 1))
+    assert acknowledged == list(range(1, enrolled.high_water + 1))
     one, two = stamps(rig, 2 if store.log == 1 else 1), stamps(rig, store.log)
     assert one == acknowledged
-    assert two == list(range(enrolled.mark + 1, 16))
-    assert store.read(topic, store.log, 0)[0].after == (2 if store.log == 1 else 1, enrolled.mark)
+    assert two == list(range(enrolled.high_water + 1, 16))
+    assert store.read(topic, store.log, 0)[0].after == (2 if store.log == 1 else 1, enrolled.high_water)
 
 
 @pytest.mark.slow
@@ -347,12 +347,12 @@ def test_a_paused_broker_whose_log_is_taken(postgresql_rig: Rig, when: str) -> N
     assert refused
     topic = rig.topic(store)
     enrolled = rig.do(store, Enrol("feed", 5))
-    assert enrolled.mark == (9 if when == "before" else 10)
-    rig.append(store, topic, enrolled.number, [enrolled.mark + 1, enrolled.mark + 2])
+    assert enrolled.high_water == (9 if when == "before" else 10)
+    rig.append(store, topic, enrolled.number, [enrolled.high_water + 1, enrolled.high_water + 2])
     process.send_signal(signal.SIGCONT)
     said = ended(process)
     assert said[-1][:2] == ["log", "taken"]
-    assert stamps(rig) == list(range(1, enrolled.mark + 3))
+    assert stamps(rig) == list(range(1, enrolled.high_water + 3))
 
 
 @pytest.mark.slow

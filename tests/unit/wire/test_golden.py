@@ -72,7 +72,7 @@ def test_a_hello():
     assert frame.hex() == (
         "5600000001004d50"  # length, kind, flags, magic
         "8a"  # ten keys
-        "a870726f746f636f6c02"
+        "a870726f746f636f6c03"
         "a46e616d65a466656564"
         "a46175746880"
         "a8736f667477617265a0"

@@ -374,7 +374,7 @@ class DurableTopics:
         connection = checked.source.connection
         checked.topic.examined()
         if not connection.open:
-            return []  # its client is told nothing, asks the next connection for its mark, and puts it again
+            return []  # its client is told nothing, asks the next connection for its high water, and puts it again
         if not checked.more and connection.atomic is None:
             return self._append(connection, [checked])
         if connection.atomic is None:
@@ -474,7 +474,7 @@ class DurableTopics:
         return []
 
     def _not_appended(self, connection: Connection, parts: list[Checked], error: MilepostError) -> list[Effect]:
-        if isinstance(error, Fenced | InDoubt):  # of what is in doubt, its next connection is told by the mark
+        if isinstance(error, Fenced | InDoubt):  # of what is in doubt, its next connection is told by the high water
             return self.core.refused(connection, error)
         effects: list[Effect] = []
         for part in parts:
