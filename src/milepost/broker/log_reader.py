@@ -17,7 +17,7 @@ from milepost.broker.core.log.subscription import Found
 from milepost.broker.core.topics.topic import Version
 from milepost.errors import CorruptLog, QueryTooCostly
 from milepost.query import Predicate
-from milepost.storage.reading import SINGLE_BYTES
+from milepost.storage.lookups import SINGLE_BYTES
 
 if TYPE_CHECKING:
     from milepost.storage import Store, StoredEntry

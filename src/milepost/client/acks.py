@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost import limits
-from milepost.client.connection import Connection
+from milepost.client.connection import BrokerConnection
 from milepost.client.logbatch import ranges
 from milepost.errors import AckMismatch, InDoubt, MilepostError, StoreError
 from milepost.wire import Ack
@@ -140,7 +140,7 @@ class Acks:
 
     def __init__(self, subscription: Granting) -> None:
         self._subscription = subscription
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._flying: deque[AckFrame] = deque()
         self._next: deque[PendingAck] = deque()
         self._idle: list[asyncio.Future[None]] = []  # wait until nothing is under way
@@ -232,7 +232,7 @@ class Acks:
         alone = not self._next[0].automatic or not all(ack.automatic for ack in self._flying[-1].acks)
         return not alone and len(self._flying) < AUTOMATIC_FRAMES
 
-    def _send_one(self, connection: Connection, acks: list[PendingAck]) -> None:
+    def _send_one(self, connection: BrokerConnection, acks: list[PendingAck]) -> None:
         done, again, handed = (
             _ranges(span for ack in acks if ack.word == word for span in ack.spans) for word in _WORDS
         )
@@ -263,7 +263,7 @@ class Acks:
             left -= acks[-1].ranges
         return acks
 
-    def _answered(self, frame: AckFrame, connection: Connection, reply: asyncio.Future[Any]) -> None:
+    def _answered(self, frame: AckFrame, connection: BrokerConnection, reply: asyncio.Future[Any]) -> None:
         if frame not in self._flying or reply.cancelled():
             return
         error = reply.exception()
@@ -341,7 +341,7 @@ class Acks:
 
     # Connections that come and go
 
-    def attached(self, connection: Connection, carried_out: int) -> None:
+    def attached(self, connection: BrokerConnection, carried_out: int) -> None:
         """The subscription is on a connection, and the broker says which acknowledgement was its last."""
         self._connection = connection
         self.sequence = max(self.sequence, carried_out)

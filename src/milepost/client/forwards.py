@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from milepost.batch.atoms import timestamp_of
-from milepost.client.session import Session
+from milepost.client.session import ClientSession
 from milepost.client.topic import require_text
 from milepost.wire import (
     Decide,
@@ -16,8 +16,8 @@ from milepost.wire import (
     DeleteForward,
     ForgetDecision,
     Forwards,
-    Holding,
-    InDoubt,
+    HoldingRequest,
+    ListInDoubt,
     SetForward,
     Settle,
 )
@@ -46,7 +46,7 @@ class Held:
 class ForwardVerbs:
     """What `AsyncClient` can do with forwards."""
 
-    _session: Session
+    _session: ClientSession
 
     # Forwards
 
@@ -88,7 +88,7 @@ class ForwardVerbs:
 
     async def in_doubt(self, coordinator: str | None = None) -> list[tuple[str, str]]:
         """Prepared transactions that wait for a decision, of one coordinator or of all: name and coordinator."""
-        found = await self._session.ask(lambda request: InDoubt(request=request, coordinator=coordinator))
+        found = await self._session.ask(lambda request: ListInDoubt(request=request, coordinator=coordinator))
         return [(gid, who) for gid, who in found]
 
     # and the one that decides
@@ -114,5 +114,5 @@ class ForwardVerbs:
 
     async def holding(self, number: int) -> Held:
         """What is to be known of the messages that a transaction under way has taken; `Transaction.number`."""
-        reply = await self._session.ask(lambda request: Holding(request=request, number=number))
+        reply = await self._session.ask(lambda request: HoldingRequest(request=request, number=number))
         return Held(int(reply["remaining"]), {int(number): timestamp_of(ends) for number, ends in reply["ends"]})

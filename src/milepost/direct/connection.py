@@ -11,9 +11,9 @@ from typing import Any, Final
 from milepost import limits
 from milepost.batch import Batch
 from milepost.batch.loose import Loose
-from milepost.client.connection import Connection, Heard, Inbox, Owner, as_lost
+from milepost.client.connection import BrokerConnection, ConnectionOwner, Heard, Inbox, as_lost
 from milepost.client.taken import TakenBatch
-from milepost.client.window import Window
+from milepost.client.window import DeliveryWindow
 from milepost.direct.dealing import Dealing
 from milepost.direct.keeper import Keeper
 from milepost.errors import (
@@ -45,12 +45,14 @@ NOTHING_BOUND: Final = 1 << 62  # bytes: what is enqueued goes nowhere before it
 HEARTBEAT_S: Final = 3_600.0  # there is nobody to be heard
 
 
-class DirectConnection(Connection):
+class DirectConnection(BrokerConnection):
     """Made by `open`. It lasts until the client leaves, or until another process takes its log away."""
 
     takes_loose = True
 
-    def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, window: Window) -> None:
+    def __init__(
+        self, owner: ConnectionOwner, inboxes: Mapping[int, Inbox], hello: Hello, window: DeliveryWindow
+    ) -> None:
         super().__init__(owner, inboxes, window)
         self._instance = hello.instance
         self._keeper: Keeper
@@ -62,8 +64,14 @@ class DirectConnection(Connection):
 
     @classmethod
     async def open(
-        cls, address: Address, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, timeout: float, window: Window
-    ) -> tuple[Connection, Welcome]:
+        cls,
+        address: Address,
+        owner: ConnectionOwner,
+        inboxes: Mapping[int, Inbox],
+        hello: Hello,
+        timeout: float,
+        window: DeliveryWindow,
+    ) -> tuple[BrokerConnection, Welcome]:
         """Open the database; raises what it has against it, and `TimedOut` after so many seconds."""
         self = cls(owner, inboxes, hello, window)
         opening = asyncio.ensure_future(Keeper.opened(address.host, self._overtaken))

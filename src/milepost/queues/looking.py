@@ -16,7 +16,7 @@ from milepost.queues.numbers import enqueued_us
 from milepost.queues.picking import Head, Wish
 from milepost.queues.steps import Got, Group
 from milepost.queues.taking import nothing
-from milepost.storage import reading
+from milepost.storage import lookups
 from milepost.storage.database import Session
 from milepost.storage.operations import Lags, Place
 from milepost.storage.statement import Statement
@@ -125,7 +125,7 @@ def count(session: Session, place: Place, after: int, listed: int) -> Counted:
     for number in [each for each in numbers if each > after] + [each for each in numbers if each <= after]:
         try:
             if number == _LAGS:
-                lags = reading.lags(session, listed)
+                lags = lookups.lags(session, listed)
             else:
                 queue = known.queues[number]
                 counted[queue.name] = statistics(session, queue, place.time_us, COUNTED)

@@ -29,8 +29,8 @@ from milepost.wire import (
     Finish,
     ForgetDecision,
     Forwards,
-    Holding,
-    InDoubt,
+    HoldingRequest,
+    ListInDoubt,
     MoveMessages,
     Purge,
     Queues,
@@ -40,8 +40,8 @@ from milepost.wire import (
 )
 
 ADMINISTRATION: Final = (
-    DeclareType, Types, DeleteType, DeclareQueue, DeleteQueue, Queues, Browse, MoveMessages, Purge, Decide, InDoubt,
-    Decisions, ForgetDecision, Settle, Holding, SetForward, DeleteForward, Forwards,
+    DeclareType, Types, DeleteType, DeclareQueue, DeleteQueue, Queues, Browse, MoveMessages, Purge, Decide, ListInDoubt,
+    Decisions, ForgetDecision, Settle, HoldingRequest, SetForward, DeleteForward, Forwards,
 )  # fmt: skip
 ENDS: Final = ("commit", "abort", "prepare", "flush")
 
@@ -90,10 +90,10 @@ def operation_of(request: Any) -> Any:
             return operations.Decisions()
         case ForgetDecision():
             return operations.ForgetDecision(request.gid)
-        case Settle() | Holding():
+        case Settle() | HoldingRequest():
             if not 0 < request.number < 1 << 63:
                 raise InvalidValue(f"number = {request.number}: takes the number of a transaction")
-            if isinstance(request, Holding):
+            if isinstance(request, HoldingRequest):
                 return forwards.Holding(request.number)
             return forwards.Settle(request.gid, request.number)
         case SetForward():
@@ -104,7 +104,7 @@ def operation_of(request: Any) -> Any:
             return forwards.DeleteForward(request.queue)
         case Forwards():
             return forwards.Forwards()
-    assert isinstance(request, InDoubt)
+    assert isinstance(request, ListInDoubt)
     return operations.Prepared(request.coordinator)
 
 
@@ -145,11 +145,11 @@ def answer_to(request: Any, outcome: Any) -> tuple[Any, Stirred]:
             value = {"messages": outcome}
         case Decide():
             return {"repeated": outcome.repeated}, Stirred(outcome.touched)
-        case InDoubt() | Decisions():
+        case ListInDoubt() | Decisions():
             value = [list(each) for each in outcome]
         case Settle():
             return {"commit": outcome[0]}, Stirred(outcome[1])
-        case Holding():
+        case HoldingRequest():
             value = {"remaining": outcome.remaining, "ends": [list(each) for each in outcome.ends]}
         case Forwards():
             value = [each._asdict() | {"address": masked(each.address)} for each in outcome]

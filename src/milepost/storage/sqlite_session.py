@@ -144,7 +144,7 @@ class SqliteSession(Session):
                 self._prepared = True
             self.append_at_once(values)
         except sqlite3.Error as error:
-            if faults.kind(error) is not faults.Kind.REFUSED:
+            if faults.kind(error) is not faults.FaultKind.REFUSED:
                 raise
             return False  # a check failed: statement by statement it will be found out which
         self._held = None

@@ -15,7 +15,7 @@ from milepost.batch.header import fingerprint_of
 from milepost.errors import CorruptLog, LimitExceeded, StagingLost
 from milepost.query import parse_schema
 from milepost.schema import Schema
-from milepost.storage import reading, statements
+from milepost.storage import lookups, statements
 from milepost.storage.database import Session
 from milepost.storage.operations import Part, Publish, Stage, Staged, Unstage
 
@@ -32,7 +32,7 @@ class Sink(NamedTuple):
     bytes: int  # staged
 
 
-class Staging:
+class StagingWrites:
     """What one transaction does about staging. Checks come before the first write: what is refused leaves nothing.
 
     `schemas` is kept between transactions: by topic and fingerprint, which never mean anything else.
@@ -194,7 +194,7 @@ class Staging:
         discard(self._session, stages)
 
     def _opened(self, piece: int, topic: int, rows: int, data: Any) -> Part:
-        whole = reading.intact(rows, data)
+        whole = lookups.intact(rows, data)
         if whole is None:
             raise CorruptLog(
                 f"a staged piece for topic {topic} is not what was written: unstage its epoch, and stage it again"

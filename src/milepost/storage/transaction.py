@@ -29,10 +29,10 @@ from milepost.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from milepost.storage import holds, keys, reading, statements
+from milepost.storage import holds, keys, lookups, statements
 from milepost.storage.database import Session
-from milepost.storage.joining import After, EncodedRows, add_rows, joined, new_rows, stays
-from milepost.storage.memory import Holder, Memory, Publisher
+from milepost.storage.entries import After, EncodedRows, add_rows, joined, new_rows, stays
+from milepost.storage.memory import LogHolder, PublisherState, StoreMemory
 from milepost.storage.operations import (
     POSTPONED,
     Append,
@@ -49,7 +49,6 @@ from milepost.storage.operations import (
     Enrolled,
     Entry,
     Epoch,
-    Hold,
     Made,
     MakeTopic,
     Move,
@@ -62,6 +61,7 @@ from milepost.storage.operations import (
     Release,
     Remove,
     Retention,
+    RetentionHold,
     Spoiled,
     Stage,
     Start,
@@ -69,7 +69,7 @@ from milepost.storage.operations import (
     Unstage,
     Work,
 )
-from milepost.storage.staging import Staging
+from milepost.storage.staging import StagingWrites
 
 _ELSEWHERE: Final = "this publisher is connected elsewhere by now, or was never announced here; connect again"
 _REMOVED: Final = b"-"  # before the token of a removal, and the name behind it: tokens of puts have 16 bytes
@@ -82,13 +82,13 @@ class Stale(Exception):
     """What this process remembers is no longer so: forget it, and write again."""
 
 
-class Transaction:
+class GroupCommit:
     """Operations on a session whose transaction has begun. The caller commits, and then calls `learned`.
 
     Appends and moves gather, and are written set by set before an operation that has to see them, and at the end.
     """
 
-    def __init__(self, session: Session, holder: Holder, memory: Memory, time_us: int) -> None:
+    def __init__(self, session: Session, holder: LogHolder, memory: StoreMemory, time_us: int) -> None:
         self._session = session
         self._holder = holder
         self._memory = memory
@@ -97,10 +97,10 @@ class Transaction:
         self._entries: list[Entry] = []
         self._appends: list[tuple[int, Append | AppendRows]] = []  # with the place of its outcome
         self._moves: list[tuple[int, Move]] = []
-        self._publishers: dict[int, Publisher] = {}
+        self._publishers: dict[int, PublisherState] = {}
         self._nexts: dict[int, int] = {}
         self._dropped: set[int] = set()
-        self._staging = Staging(session, time_us, memory.schemas)
+        self._staging = StagingWrites(session, time_us, memory.schemas)
         self._later: list[Callable[[], None]] = []
         self.asked_s: dict[int, float] = {}  # place of an operation: seconds that its clients' expressions took
 
@@ -174,7 +174,7 @@ class Transaction:
                 return None
             case Remove():
                 return self._remove(operation)
-            case Hold():
+            case RetentionHold():
                 return holds.hold(self._session, operation, self._time_us)
             case Stage():
                 return self._staging.stage(operation)
@@ -243,7 +243,7 @@ class Transaction:
             known = self._publisher(number)
             assert known is not None
             rows.append({"number": number, "epoch": known.epoch, "high_water": high_waters[number]})
-            self._publishers[number] = _new(Publisher, (known.epoch, high_waters[number], known.home, known.trail))
+            self._publishers[number] = _new(PublisherState, (known.epoch, high_waters[number], known.home, known.trail))
         if self._session.each(statements.MOVE_HIGH_WATERS, rows) != len(rows):
             raise Stale  # another process has enrolled one of them
 
@@ -387,7 +387,7 @@ class Transaction:
                     "topic": topic, "log": log, "first": first, "rows": len(part.batch), "bytes": len(data),
                     "first_us": self._time_us, "last_us": self._time_us, "times": None,
                     "after_log": part.after and part.after[0], "after_offset": part.after and part.after[1],
-                    "seal": reading.seal(topic, log, first, len(part.batch), data),
+                    "seal": lookups.seal(topic, log, first, len(part.batch), data),
                     "data": b"" if in_place else data, "piece": part.piece if in_place else None,
                 })  # fmt: skip
                 self._entries.append(Entry(topic, log, first, part.batch, part.after, staged))
@@ -419,7 +419,7 @@ class Transaction:
 
     # Publishers
 
-    def _publisher(self, number: int) -> Publisher | None:
+    def _publisher(self, number: int) -> PublisherState | None:
         return self._publishers.get(number) or self._memory.publishers.get(number)
 
     def _recall(self, numbers: set[int]) -> None:
@@ -433,7 +433,7 @@ class Transaction:
             log=self._holder.log, opening=self._holder.opening,
         )  # fmt: skip
         for number, high_water, epoch, home in found:
-            self._publishers[number] = Publisher(epoch, high_water, home, self._trail(number))
+            self._publishers[number] = PublisherState(epoch, high_water, home, self._trail(number))
 
     def _trail(self, number: int) -> dict[int, int]:
         if not self._holder.shared:
@@ -469,7 +469,7 @@ class Transaction:
             session.run(statements.MAKE_PUBLISHER, key=enrol.key, number=number, **here)
             row = number, 0, 1, holder.log
         number, high_water, epoch, home = row
-        self._publishers[number] = Publisher(epoch, high_water, home, self._trail(number))
+        self._publishers[number] = PublisherState(epoch, high_water, home, self._trail(number))
         return Enrolled(number, high_water)
 
     # Topics
@@ -477,13 +477,13 @@ class Transaction:
     def _make_topic(self, make: MakeTopic) -> Made:
         found = self._session.row(statements.TOPIC_NAMED, name=make.name)
         if found is not None:
-            return Made(reading.topic(self._session, found), False)
+            return Made(lookups.topic(self._session, found), False)
         values = {"name": make.name, "slow": make.slow, **_retention(make.retention)}
         (number,) = self._session.row(statements.MAKE_TOPIC, **values)
         for text in make.schemas:
             self._session.run(statements.ADD_SCHEMA, topic=number, text=text)
         found = self._session.row(statements.TOPIC, topic=number)
-        return Made(reading.topic(self._session, found), True)
+        return Made(lookups.topic(self._session, found), True)
 
     def _require_topic(self, topic: int) -> Any:
         found = self._session.row(statements.TOPIC, topic=topic)
@@ -495,7 +495,7 @@ class Transaction:
         found = self._require_topic(change.topic)
         if change.versions is not None:
             self._session.row(statements.HOLD_TOPIC_ALONE, topic=change.topic)
-            record = reading.topic(self._session, found)
+            record = lookups.topic(self._session, found)
             if len(record.schemas) != change.versions:
                 return Made(record, False)
         if change.schema is not None:
@@ -581,11 +581,11 @@ class Transaction:
         cursors = {log: Cursor(consumed, bytes(state)) for log, consumed, state in found}
         row = self._session.row(statements.SEQUENCE, subscription=number, member=attach.member)
         sequence = row[0] if row is not None else 0
-        record = None if attach.topic else reading.topic(self._session, self._require_topic(topic))
+        record = None if attach.topic else lookups.topic(self._session, self._require_topic(topic))
         return Attached(number, epoch, created, topic, where, options, cursors, sequence, record=record)
 
     def _resolved(self, topic: int, start: Start) -> Position:
-        return reading.resolve(self._session, topic, start)
+        return lookups.resolve(self._session, topic, start)
 
     def _remove(self, remove: Remove) -> bool:
         session = self._session
@@ -611,4 +611,4 @@ def _bytes(batch: Batch) -> bytes:
     return batch.data if type(batch.data) is bytes else bytes(batch.data)
 
 
-__all__ = ["Holder", "Memory", "Part", "Stale", "Transaction"]
+__all__ = ["GroupCommit", "LogHolder", "Part", "Stale", "StoreMemory"]

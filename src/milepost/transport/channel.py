@@ -18,7 +18,7 @@ class Channel(Protocol):
     """One end of a connection, to write to."""
 
     peer: str  # who is at the other end, for people
-    glance: Callable[[int], bool] | None
+    fast_path: Callable[[int], bool] | None
     """Called first by channels that read into `buffer`: whether these bytes, the start of a frame, were handled."""
 
     growing: Callable[[int], None] | None

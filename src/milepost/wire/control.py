@@ -96,7 +96,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     value: Any = None
 
 
-class Topic(msgspec.Struct, frozen=True, kw_only=True):
+class TopicAnnounced(msgspec.Struct, frozen=True, kw_only=True):
     """A topic: DELIVER and PUT frames name it by its number, which is good for one run of the broker."""
 
     number: int
@@ -149,11 +149,11 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class Declare(msgspec.Struct, frozen=True, kw_only=True):
-    """Make a topic, or a new version of its schema. Replied to with {"number", "created"}, behind a `Topic`."""
+    """Make a topic, or a new version of its schema. Replied to with {"number", "created"}, after `TopicAnnounced`."""
 
     request: int
     name: str
-    schema: str | None = None  # None: the topic must be there, and its `Topic` is wanted
+    schema: str | None = None  # None: the topic must be there, and its `TopicAnnounced` is wanted
     slow: Slow | None = None
     durable: bool | None = None  # None: as it is; a new topic is live
     retain: dict[str, Any] | None = None  # {"age_s", "bytes", "hold"}: see `Retention`; None: as it is
@@ -250,7 +250,7 @@ class Trim(msgspec.Struct, frozen=True, kw_only=True):
     before: dict[int, int]  # log -> offset
 
 
-class Hold(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionHold(msgspec.Struct, frozen=True, kw_only=True):
     """Make or move a hold: a named cursor that nobody is served from, before which alone rows may go.
 
     It moves forward only, log by log. Replied to with {"position": {log: offset}}: where it is now.
@@ -297,21 +297,21 @@ class Unstage(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """How far is a sink? Replied to with {"epoch"}: the last one that was published, or nil."""
 
     request: int
     sink: str
 
 
-class List(msgspec.Struct, frozen=True, kw_only=True):
+class ListTopics(msgspec.Struct, frozen=True, kw_only=True):
     """Name the topics of a pattern. Replied to with a list of {"name", "schemas", "slow", and figures}."""
 
     request: int
     pattern: str = ">"
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class StatusRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Tell how the broker is. Replied to with its statistics, what `milepost top` draws."""
 
     request: int
@@ -320,7 +320,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 # Queues
 
 
-class Type(msgspec.Struct, frozen=True, kw_only=True):
+class TypeAnnounced(msgspec.Struct, frozen=True, kw_only=True):
     """A message type of queues. Comes before the first TAKEN with messages of it on a connection."""
 
     name: str
@@ -461,7 +461,7 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
     commit: bool
 
 
-class InDoubt(msgspec.Struct, frozen=True, kw_only=True):
+class ListInDoubt(msgspec.Struct, frozen=True, kw_only=True):
     """Which prepared transactions wait for a decision? Replied to with a list of their names."""
 
     request: int
@@ -492,7 +492,7 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True):
     number: int  # "t" of that transaction
 
 
-class Holding(msgspec.Struct, frozen=True, kw_only=True):
+class HoldingRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be known of the messages that a transaction under way has taken.
 
     Replied to with {"remaining": messages of blocks that it has begun and not taken, "ends": [[number of a message, the
@@ -526,27 +526,27 @@ class Forwards(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Control: TypeAlias = (
-    Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped | Stored | CaughtUp | Ended
-    | Declare | Delete | Subscribe | Unsubscribe | Positions | List | Status | Ack | Resume | Trim | Look | Hold
-    | Publish | Unstage | Published
-    | Type | DeclareType | Types | DeleteType | DeclareQueue | DeleteQueue | Queues | Dequeue | Finish | Browse
-    | MoveMessages | Purge | Decide | InDoubt
-    | Decisions | ForgetDecision | Settle | Holding | SetForward | DeleteForward | Forwards
+    Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | TopicAnnounced | Dropped | Stored | CaughtUp
+    | Ended | Declare | Delete | Subscribe | Unsubscribe | Positions | ListTopics | StatusRequest | Ack | Resume | Trim
+    | Look | RetentionHold | Publish | Unstage | PublishedEpoch
+    | TypeAnnounced | DeclareType | Types | DeleteType | DeclareQueue | DeleteQueue | Queues | Dequeue | Finish | Browse
+    | MoveMessages | Purge | Decide | ListInDoubt
+    | Decisions | ForgetDecision | Settle | HoldingRequest | SetForward | DeleteForward | Forwards
 )  # fmt: skip
 
 _KINDS: Final[dict[type[Any], Kind]] = {
     Hello: Kind.HELLO, Welcome: Kind.WELCOME, Failure: Kind.FAILURE, Ping: Kind.PING, Pong: Kind.PONG,
-    Credit: Kind.CREDIT, Bye: Kind.BYE, Reply: Kind.REPLY, Topic: Kind.TOPIC, Dropped: Kind.DROPPED,
+    Credit: Kind.CREDIT, Bye: Kind.BYE, Reply: Kind.REPLY, TopicAnnounced: Kind.TOPIC, Dropped: Kind.DROPPED,
     Declare: Kind.DECLARE, Delete: Kind.DELETE, Subscribe: Kind.SUBSCRIBE, Unsubscribe: Kind.UNSUBSCRIBE,
-    List: Kind.LIST, Status: Kind.STATUS, Stored: Kind.STORED, Ack: Kind.ACK, Resume: Kind.RESUME, Trim: Kind.TRIM,
-    Look: Kind.LOOK, Hold: Kind.HOLD, Ended: Kind.ENDED,
+    ListTopics: Kind.LIST, StatusRequest: Kind.STATUS, Stored: Kind.STORED, Ack: Kind.ACK,
+    Resume: Kind.RESUME, Trim: Kind.TRIM, Look: Kind.LOOK, RetentionHold: Kind.HOLD, Ended: Kind.ENDED,
     CaughtUp: Kind.CAUGHT_UP, Positions: Kind.POSITIONS,
-    Publish: Kind.PUBLISH, Unstage: Kind.UNSTAGE, Published: Kind.PUBLISHED,
-    Type: Kind.TYPE, DeclareType: Kind.DECLARE_TYPE, Types: Kind.TYPES, DeleteType: Kind.DELETE_TYPE,
+    Publish: Kind.PUBLISH, Unstage: Kind.UNSTAGE, PublishedEpoch: Kind.PUBLISHED,
+    TypeAnnounced: Kind.TYPE, DeclareType: Kind.DECLARE_TYPE, Types: Kind.TYPES, DeleteType: Kind.DELETE_TYPE,
     DeclareQueue: Kind.DECLARE_QUEUE, DeleteQueue: Kind.DELETE_QUEUE, Queues: Kind.QUEUES, Dequeue: Kind.DEQUEUE,
     Finish: Kind.FINISH, Browse: Kind.BROWSE, MoveMessages: Kind.MOVE_MESSAGES, Purge: Kind.PURGE,
-    Decide: Kind.DECIDE, InDoubt: Kind.IN_DOUBT,
-    Decisions: Kind.DECISIONS, ForgetDecision: Kind.FORGET_DECISION, Settle: Kind.SETTLE, Holding: Kind.HOLDING,
+    Decide: Kind.DECIDE, ListInDoubt: Kind.IN_DOUBT,
+    Decisions: Kind.DECISIONS, ForgetDecision: Kind.FORGET_DECISION, Settle: Kind.SETTLE, HoldingRequest: Kind.HOLDING,
     SetForward: Kind.SET_FORWARD, DeleteForward: Kind.DELETE_FORWARD, Forwards: Kind.FORWARDS,
 }  # fmt: skip
 _ENCODE: Final = msgspec.msgpack.Encoder().encode

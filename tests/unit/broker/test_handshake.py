@@ -1,6 +1,6 @@
 import pytest
 
-from milepost.wire import Bye, Failure, Hello, Ping, Pong, Status, Welcome
+from milepost.wire import Bye, Failure, Hello, Ping, Pong, StatusRequest, Welcome
 
 from .rig import BROKER_ID, Rig
 
@@ -37,7 +37,7 @@ def test_a_client_is_welcomed_with_all_it_needs():
         (Hello(window=1, auth={"method": "token"}), "not_authenticated"),
         (Hello(window=1, name="x" * 256), "limit_exceeded"),
         (Ping(1), "protocol"),
-        (Status(request=1), "protocol"),
+        (StatusRequest(request=1), "protocol"),
     ],
 )
 def test_who_does_not_introduce_itself_well_is_told_and_closed(hello, code):

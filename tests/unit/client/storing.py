@@ -31,7 +31,7 @@ from milepost.wire import (
     Resume,
     Stored,
     Subscribe,
-    Topic,
+    TopicAnnounced,
     Trim,
     Unsubscribe,
     Welcome,
@@ -214,7 +214,7 @@ class Peer:
                 self.say(Reply(request=said.request, value={"rows": said.before[LOG]}))
 
     def topic(self, name):
-        return Topic(number=TOPICS[name], name=name, schemas=[str(self.store.schema)], durable=name != "live")
+        return TopicAnnounced(number=TOPICS[name], name=name, schemas=[str(self.store.schema)], durable=name != "live")
 
     # Puts
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import make_url
 
 from milepost.errors import ConfigError, DuplicateMessage, StoreError, UnknownSubscription
-from milepost.storage import Appended, Remove, migrations, reading
+from milepost.storage import Appended, Remove, lookups, migrations
 from milepost.storage.database import Database
 from milepost.storage.postgresql import Postgresql
 from milepost.storage.sqlite import Sqlite
@@ -81,7 +81,7 @@ def test_what_the_first_version_has_written_is_read_on(rig: Rig) -> None:
     rig.sql(
         "INSERT INTO entries (topic, log, first, rows, bytes, first_us, last_us, seal, data)"
         " VALUES (1, 1, 0, 3, ?, 1, 1, ?, ?)",
-        len(data), reading.seal(1, 1, 0, 3, bytes(data)), bytes(data),
+        len(data), lookups.seal(1, 1, 0, 3, bytes(data)), bytes(data),
     )  # fmt: skip
     store = rig.open()
     assert store.id == identity

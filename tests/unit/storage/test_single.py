@@ -7,7 +7,7 @@ import pytest
 from milepost.errors import CorruptLog
 from milepost.query import parse_schema
 from milepost.storage import ChangeTopic, Store, Trim
-from milepost.storage.reading import SINGLE_BYTES, SINGLE_ENTRIES
+from milepost.storage.lookups import SINGLE_BYTES, SINGLE_ENTRIES
 from tests.unit.storage.conftest import NEWER, Rig
 
 COUNT = 60

@@ -28,7 +28,7 @@ from milepost.storage import (
     Store,
     Trim,
     Unstage,
-    joining,
+    entries,
     staging,
     upkeep,
 )
@@ -38,7 +38,7 @@ from tests.unit.storage.conftest import NEWER, Rig, rows
 from tests.unit.storage.test_properties import EACH, fresh
 
 ME, OTHER = b"m" * 16, b"o" * 16
-LARGE = joining.KEPT_BYTES  # of a symbol: such a row is a piece that stays where it is
+LARGE = entries.KEPT_BYTES  # of a symbol: such a row is a piece that stays where it is
 
 
 def piece(

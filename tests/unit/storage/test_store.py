@@ -38,10 +38,10 @@ from milepost.storage import (
     Remove,
     Retention,
     Trim,
-    reading,
+    lookups,
 )
 from milepost.storage.database import Session
-from milepost.storage.operations import Hold, Place, Work
+from milepost.storage.operations import Place, RetentionHold, Work
 from tests.unit.storage.conftest import KEEP, NEWER, SCHEMA, TEXT, Rig, rows
 
 
@@ -50,7 +50,7 @@ class _Lags(Work):
         self._most = most
 
     def run(self, session: Session, place: Place) -> Any:
-        return reading.lags(session, self._most)
+        return lookups.lags(session, self._most)
 
 
 def attach(name: str, topic: int, **options: Any) -> Attach:
@@ -551,7 +551,7 @@ def test_lags_are_of_all_logs_and_of_rows_that_are_there(rig: Rig) -> None:
     rig.do(store, attach("nothing", empty))
     rig.append(store, topic, publisher, range(1, 11))
     rig.do(store, attach("new", topic, start="new"))
-    rig.do(store, Hold("held", topic, None))
+    rig.do(store, RetentionHold("held", topic, None))
     moved = Cursor(7, b"")
     found = store.inspect(_Lags(2), rig.now)
     assert found == ([("it's \u201codd\u201d", "behind", 10), ("it's \u201codd\u201d", "cut", 10)], 4, 20)

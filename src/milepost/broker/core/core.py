@@ -54,16 +54,16 @@ from milepost.wire import (
     Enqueue,
     Finish,
     Hello,
-    List,
+    ListTopics,
     Look,
     Ping,
     Pong,
     Positions,
     Publish,
-    Published,
+    PublishedEpoch,
     Reply,
     Resume,
-    Status,
+    StatusRequest,
     Subscribe,
     Tags,
     Trim,
@@ -71,7 +71,7 @@ from milepost.wire import (
     Unsubscribe,
     deliver_parts,
 )
-from milepost.wire import Hold as HoldRequest
+from milepost.wire import RetentionHold as HoldRequest
 from milepost.wire.control import failure
 from milepost.wire.payload import Buffer
 
@@ -80,8 +80,9 @@ if TYPE_CHECKING:
 
 JOINED_BYTES: Final = 16_384  # of a frame: a smaller one is written in one part
 REQUESTS: Final = (
-    Declare, Delete, Subscribe, Unsubscribe, Positions, List, Status, Ack, Trim, Look, HoldRequest, Publish, Unstage,
-    Published, Dequeue, Finish, *ADMINISTRATION,
+    Declare, Delete, Subscribe, Unsubscribe, Positions, ListTopics, StatusRequest, Ack, Trim, Look, HoldRequest,
+    Publish, Unstage,
+    PublishedEpoch, Dequeue, Finish, *ADMINISTRATION,
 )  # fmt: skip
 
 
@@ -236,7 +237,7 @@ class Core:
                     return self.catalogue.unsubscribe(connection, request)
                 case Positions():
                     value = self.catchups.positions(connection)
-                case Status():
+                case StatusRequest():
                     return self.durable.counts.report(connection, request.request, time_us)
                 case _:
                     require_pattern(request.pattern)
@@ -283,7 +284,7 @@ class Core:
                 return durable.look(connection, request)
             case HoldRequest():
                 return move_hold(durable, connection, request)
-            case Publish() | Unstage() | Published():
+            case Publish() | Unstage() | PublishedEpoch():
                 return self.staging.asked(connection, request)
             case Dequeue(peek=False) | Finish():
                 return self.queues.asked(connection, request, connection.heard)

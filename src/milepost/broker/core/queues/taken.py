@@ -10,7 +10,7 @@ from milepost import limits
 from milepost.broker.core.effects import Deliver, Effect, Say
 from milepost.broker.core.sessions.connection import Connection
 from milepost.queues.steps import Group
-from milepost.wire import Reply, Taken, Type, encode_control, taken_parts
+from milepost.wire import Reply, Taken, TypeAnnounced, encode_control, taken_parts
 from milepost.wire.payload import Buffer
 
 
@@ -27,7 +27,7 @@ def messages(connection: Connection, request: int, groups: Iterable[Group], repl
             connection.types = set()
         if schema.fingerprint not in connection.types:
             connection.types.add(schema.fingerprint)
-            effects.append(Say(connection, Type(name=group.type, text=str(schema.message_type or schema))))
+            effects.append(Say(connection, TypeAnnounced(name=group.type, text=str(schema.message_type or schema))))
         for part in _fitting(group):
             taken = Taken(
                 request,

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Waiter(Protocol):
+class WaitHook(Protocol):
     """Lets other things go on in the thread while something that runs in it waits."""
 
     def ready(self, socket: int, writing: bool) -> None:
@@ -20,7 +20,7 @@ class Waiter(Protocol):
 
 
 # None: a thread that may wait. Set by whoever starts work in an event loop, for that work alone.
-current: Final[ContextVar[Waiter | None]] = ContextVar("waiter", default=None)
+current: Final[ContextVar[WaitHook | None]] = ContextVar("waiter", default=None)
 
 
 def aside(function: Callable[[], T]) -> T:
