@@ -125,7 +125,7 @@ class Granting(Protocol):
     def number(self) -> int: ...
 
     def abandoned(self, grant: Grant, acked: bool) -> None:
-        """Nobody waits for a grant any more, and now it is clear what became of it."""
+        """The outcome of a grant whose get was cancelled."""
 
     def refused(self, grant: Grant) -> None:
         """The store did not take it: its rows are still this client's, and are to be acknowledged again."""
@@ -152,7 +152,7 @@ class Acks:
     # What is acknowledged
 
     def automatic(self, spans: list[BatchRows]) -> None:
-        """Rows that the application is done with; nobody waits for it."""
+        """Acknowledge rows that iteration has handed out. No caller waits for the outcome."""
         self._next.extend(starmap(PendingAck, _framed(spans)))
         self._send()
 
@@ -311,7 +311,7 @@ class Acks:
                 ack.waiter.set_result(None)
 
     def _drop(self, acks: Iterable[PendingAck], error: BaseException) -> None:
-        """Rows that are not this client's any more: whoever gets waits for others, whoever acknowledges is told."""
+        """Rows that another consumer may have by now: a get waits for other rows, an ack raises `error`."""
         for ack in acks:
             if ack.grant is not None:
                 self._settle(ack.grant, False)
@@ -373,7 +373,7 @@ class Acks:
         gathered, self._next = self._next, deque()
         for frame in flying:
             if frame.reply is not None and _carried_out(frame.reply):
-                self._succeed(frame.acks)  # the answer came just before the end, and nobody has looked at it yet
+                self._succeed(frame.acks)  # the answer came just before the end
             else:
                 self._fail(frame.acks, error)
         self._fail(gathered, error)
@@ -432,7 +432,7 @@ def _carried_out(reply: asyncio.Future[Any]) -> bool:
 def _raise(waiter: asyncio.Future[Any], error: BaseException) -> None:
     if not waiter.done():
         waiter.set_exception(error)
-        waiter.exception()  # seen: whoever waits gets it all the same, and may have been cancelled
+        waiter.exception()  # retrieved here, because a cancelled waiter never does
 
 
 def _lost() -> AckMismatch:

@@ -69,7 +69,7 @@ from milepost.wire import (
 )
 
 SILENT_HEARTBEATS: Final = 3  # without a word before the broker counts as gone
-HEARTBEAT_PING: Final = 0  # its pong is nobody's
+HEARTBEAT_PING: Final = 0  # no caller waits for its PONG
 POSITIONS_BEATS: Final = 4  # how often a client asks how far durable topics are, in beats: twice a heartbeat each
 
 _DELIVER: Final = int(Kind.DELIVER)
@@ -102,7 +102,7 @@ class Inbox(Protocol):
 
 
 class ConnectionOwner(Protocol):
-    """Whoever made the connection and is told about it, in the event loop's thread."""
+    """The session that made the connection. Its methods are called in the event loop's thread."""
 
     def room(self) -> None:
         """There may be room for puts."""
@@ -232,7 +232,7 @@ class BrokerConnection:
         for future, error in [(self._welcomed, why), *((each, as_lost(why)) for each in waiting)]:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # seen: whoever waits gets it all the same, and nobody need be waiting
+                future.exception()  # retrieved here, because there may be no waiter
         if not self.done.done():
             self.done.set_result(None)
         if was_alive:
@@ -391,7 +391,7 @@ class BrokerConnection:
         self.rows += len(found)
         self.batches += 1
         self.bytes += len(body) + _HEADER
-        if taken.request in self._requests:  # whoever asked may have given up
+        if taken.request in self._requests:  # its caller may have been cancelled
             self._taken.setdefault(taken.request, []).append(found)
 
     # What is said to the broker
@@ -512,7 +512,7 @@ class BrokerConnection:
             self._pings.pop(number, None)
 
     def unsubscribe(self, subscription: int, seen: dict[int, list[list[int]]] | None = None) -> None:
-        """Give a subscription up without waiting for the answer, which nobody needs."""
+        """End a subscription without waiting for the answer."""
         if self.alive:
             self._number += 1
             self.say(Unsubscribe(request=self._number, subscription=subscription, seen=seen))
@@ -538,7 +538,7 @@ class BrokerConnection:
         self._timer = self._loop.call_later(seconds, self._beat, seconds)
 
     def _moved(self, answer: asyncio.Future[Any]) -> None:
-        """How far the broker has delivered durable topics, rows that nobody here wants included."""
+        """How far the broker has delivered durable topics, including rows that no subscription of this client wants."""
         if not answer.cancelled() and answer.exception() is None:
             for topic in self.topics.values():
                 advance(topic.reached, answer.result().get(topic.stored, {}))

@@ -460,7 +460,7 @@ class DurableSubscription(Subscription):
             durable=True,
             name=options.name,
             start=start,
-            # One that was removed meanwhile is not made anew: it would begin elsewhere, and nobody would notice.
+            # One that was removed meanwhile is not made anew: it would begin at another position, unnoticed.
             create=options.create and not (back and options.name),
             token=self.token,
             prefetch=options.prefetch,
@@ -533,7 +533,7 @@ class DurableSubscription(Subscription):
     close = detach
 
     async def unsubscribe(self) -> None:
-        """Remove the subscription for good, whoever shares it; a retry of this is the same removal."""
+        """Remove the subscription for good, for all clients that share it. A retry is the same removal."""
         await self._client.unsubscribe(self)
 
     async def __aenter__(self) -> DurableSubscription:

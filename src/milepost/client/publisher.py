@@ -113,7 +113,7 @@ class Publisher:
         self._session.wake()  # also without room: an outbox that is empty now can take rows again
 
     def refuse(self, error: MilepostError, topic: str, put: int) -> None:
-        """The broker did not take a batch: whoever waits for it is told, or the next flush says so."""
+        """The broker refused a batch: its waiters get the error, or else the next flush raises it."""
         if not self.durable_puts.refuse(error, put):
             self.refused += 1
             self.doubted(error)

@@ -55,7 +55,7 @@ class _PendingStage:
     def failed(self, error: BaseException) -> None:
         if not self.done.done():
             self.done.set_exception(error)
-            self.done.exception()  # seen: whoever waits gets it all the same, and may have been cancelled
+            self.done.exception()  # retrieved here, because a cancelled waiter never does
 
 
 class StageSender:

@@ -51,9 +51,9 @@ class Subscription:
         message = await subscription.get(timeout=1.0)      # or None
 
     Messages are light views of the batch they came in; keep values, not views, for longer. Iteration ends when the
-    subscription or the client is closed. Whoever stops reading is throttled, dropped or disconnected as the topic's
-    policy says: at most the client's window of bytes waits here. After a disconnection for being slow, iteration raises
-    `SlowConsumer` behind what had arrived.
+    subscription or the client is closed. An application that stops reading is throttled, dropped or disconnected
+    as the topic's policy says: at most the client's window of bytes waits here. After a disconnection for being slow,
+    iteration raises `SlowConsumer` behind what had arrived.
 
     After a lost connection it goes on: with durable topics where it was, with live ones at what is put from then on.
     """
@@ -107,7 +107,7 @@ class Subscription:
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         while True:
-            # The iterator is the subscription's, not the loop's: whoever breaks off leaves the rest to the next.
+            # The iterator is the subscription's, not the loop's: after a `break`, the next loop goes on there.
             for message in self.current:
                 yield message
             if not await self.advance():

@@ -279,7 +279,7 @@ class Subscriptions:
         """Put them on a new connection, which knows none."""
         for subscription in list(self.by_number.values()):
             if not subscription.confirmed or subscription.ended:
-                continue  # whoever asked for it is still asking, or no longer wants it
+                continue  # its subscribe call is still under way, or was cancelled
             if not _is_durable(subscription) and subscription.pattern in publisher.schemas:
                 try:
                     await publisher.redeclare(connection.ask, subscription.pattern)
@@ -306,12 +306,12 @@ class Subscriptions:
                 and subscription.removing
                 and isinstance(error, UnknownSubscription)
             ):
-                return  # the answer was lost, and whoever removed it asks again
+                return  # the answer was lost, and its unsubscribe call asks again
             self._not_back(subscription, error)
 
     async def _ask_again(self, connection: BrokerConnection, subscription: Subscription) -> None:
         await connection.ask(lambda number: subscription.request(number, back=True), heard=subscription.attached)
-        if subscription.number not in self.by_number:  # given up meanwhile, with nobody to tell
+        if subscription.number not in self.by_number:  # ended meanwhile
             connection.unsubscribe(subscription.number)
 
     def _not_back(self, subscription: Subscription, error: MilepostError) -> None:

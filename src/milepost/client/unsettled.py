@@ -31,7 +31,7 @@ class PendingPut:
         self.waiters: Final = waiters  # of durable puts: for the storing of its rows
         self.key: Final = key  # of its single row, which leaves in a frame of its own; empty for rows without one
         self.stamp = stamp  # of the last row; 0: it has not left
-        self.unwatched = False  # nobody waits for some of the rows: a flush tells if they fail
+        self.unwatched = False  # some of the rows have no waiter: the next flush raises if they fail
         self.final = True
         self.first = self.last = UNSENT  # numbers of its PUT frames on this connection
         self.doubtful = False  # it is sent again, though it may be stored: then a duplicate is this one itself
@@ -55,7 +55,7 @@ class PendingPut:
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_exception(error)
-                waiter.exception()  # seen: whoever waits gets it all the same, and may have been cancelled
+                waiter.exception()  # retrieved here, because a cancelled waiter never does
 
 
 class Unsettled:

@@ -1,8 +1,8 @@
 """Durable state, in SQL: the log, cursors, publishers and topics; SQLite and PostgreSQL.
 
 `open_store` gives a `Store`; `operations` are what it writes; `Writer` is the thread that does. Beneath: `transaction`
-(one attempt at a group), `memory` (what is known between them), `joining` (rows to entries), `holds` (cursors that
-nobody is served from), `staging` (rows that are not seen yet), `reading`, `upkeep` and `compaction`; `database` with
+(one attempt at a group), `memory` (what is known between them), `entries` (rows to entries), `holds` (cursors
+without a consumer), `staging` (rows that are not seen yet), `lookups`, `upkeep` and `compaction`; `database` with
 its two kinds and their `session`s (`piped` and `pipeline`: PostgreSQL in few round trips), `statements`, `faults` (what
 a driver's errors mean) and `migrations`.
 """

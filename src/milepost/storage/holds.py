@@ -1,4 +1,4 @@
-"""Holds: named cursors that nobody is served from, and before which alone rows may go.
+"""Holds: named cursors without a consumer. Retention removes only rows before them.
 
 A hold is a row among the subscriptions, so that everything that asks how far the slowest has got counts it, and a name
 is either a hold or a subscription. What tells it apart is its options; it has no owner, no epoch and no members.

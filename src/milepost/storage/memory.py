@@ -10,7 +10,7 @@ PUBLISHERS_KNOWN: Final = 200_000  # kept in memory, some 200 bytes each; others
 
 
 class LogHolder(NamedTuple):
-    """Who writes: a log, and this process's hold on it."""
+    """The log that this process writes, and the epoch that fences it."""
 
     log: int
     opening: int
@@ -29,7 +29,7 @@ class PublisherState(NamedTuple):
 
 
 class StoreMemory:
-    """What a process may remember between transactions, because nobody else changes it while its epochs hold."""
+    """What a process may remember between transactions, because no other process changes it while its epochs hold."""
 
     def __init__(self) -> None:
         self.publishers: Final[dict[int, PublisherState]] = {}

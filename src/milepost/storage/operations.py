@@ -135,9 +135,10 @@ class Made(NamedTuple):
 
 
 class ChangeTopic(NamedTuple):
-    """Add a version of its schema (`schema`), change its policy or its retention; None leaves as it is: None.
+    """Add a version of its schema (`schema`), change its policy or its retention. Returns None. Fields that are None
+    stay unchanged.
 
-    When it does not have as many `versions` as whoever asks has seen, nothing is changed: `Made` tells what it has.
+    When the topic does not have as many `versions` as the caller has seen, nothing changes: `Made` says what it has.
     """
 
     topic: int
@@ -154,7 +155,7 @@ class DropTopic(NamedTuple):
 
 
 class Trim(NamedTuple):
-    """Remove rows before a position, whoever has not consumed them; the number of rows that went.
+    """Remove rows before a position, consumed or not. Returns the number of rows removed.
 
     Only what is in whole entries is removed at once; offsets before the position count as gone in any case.
     """
@@ -167,7 +168,7 @@ class Trim(NamedTuple):
 
 
 class Attach(NamedTuple):
-    """Find or make a named subscription, and take it over from whoever served it: `Attached`.
+    """Find or make a named subscription, and take it over from the broker that served it: `Attached`.
 
     `UnknownSubscription` when it is not there and `create` is False; `TopicMismatch` or `SubscriptionExists` when the
     name belongs to another one; `ServedElsewhere` while another broker that is alive serves it. When `token` is that of
@@ -214,7 +215,7 @@ class Move(NamedTuple):
     """Move cursors, remember an acknowledgement, and store dead rows, in one: None.
 
     `ServedElsewhere` when the subscription has a newer epoch; `UnknownSubscription` when it was removed. `dead` is
-    appended as it is, under the IDs it has. `promised` is False when nobody waits for it to be on disk.
+    appended as it is, under the IDs it has. `promised` is False when no caller waits for it to be on disk.
     """
 
     subscription: int
@@ -234,9 +235,9 @@ class Release(NamedTuple):
 
 
 class RetentionHold(NamedTuple):
-    """Make or move a hold, a named cursor that nobody is served from: where it is, a `Position` of all of its logs.
+    """Make or move a hold, a named cursor without a consumer: where it is, a `Position` of all of its logs.
 
-    It moves forward only, log by log, by whichever broker is asked: nobody owns it, so the same again changes nothing.
+    It moves forward only, log by log, by any broker that is asked. No broker owns it; a repetition changes nothing.
     A new one is made at `position`, or at what is there of the topic. `SubscriptionExists` or `TopicMismatch` when a
     subscription has this name, or a hold of another topic; `BrokerError` for a position behind the end of a log.
     """

@@ -138,7 +138,7 @@ class Outage:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody uses it any more."""
+        """It is not used any more."""
         self._closed.set()
 
     # In threads of its own

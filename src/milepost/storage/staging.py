@@ -1,7 +1,7 @@
 """Staging: rows that are stored and not seen, until the epoch of their sink is published.
 
-A sink is whoever writes epochs, as a query of Spark does. A *stage* is what one attempt at one part of an epoch has
-staged, and its *pieces* are batches. Only whole stages are ever published or thrown away.
+A sink is a program that writes epochs, such as a query of Spark. A *stage* is what one attempt at one part of an epoch
+has staged, and its *pieces* are batches. Only whole stages are ever published or thrown away.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class StagingWrites:
                 f"follow what the sink {stage.sink!r} has of it: a piece before it failed, or its rows were thrown "
                 "away, or another client uses these numbers; stage under a new attempt"
             )
-        # A process that is no more had begun this attempt, and how far it got nobody knows: this one begins it anew.
+        # Another process began this attempt, and it is not known how far it came: this one begins it anew.
         freed = found[3] if found is not None and not mine else 0
         total = sink.bytes - freed + size
         if total > limits.STAGED_BYTES:
@@ -219,7 +219,7 @@ class StagingWrites:
 
 
 def discard(session: Session, stages: list[int]) -> None:
-    """Nobody will see these stages; their pieces are removed in steps, by upkeep."""
+    """Throw stages away; upkeep removes their pieces in steps."""
     if stages:
         rows = [{"stage": number} for number in stages]
         session.each(statements.DISCARD, rows)

@@ -18,7 +18,7 @@ FIND_LOG: Final = Statement("""
 MAKE_LOG: Final = Statement("""
     INSERT INTO logs (name, broker_id, address, opening, epoch, commits, last_us, seen_us)
     VALUES (:name, :broker_id, :address, 0, 0, 0, 0, 0)""")
-# A process begins to write a log: whoever wrote it before has lost it.
+# A process begins to write a log: the process that wrote it before has lost it.
 OPEN_LOG: Final = Statement("""
     UPDATE logs SET opening = opening + 1, epoch = epoch + 1, address = :address, seen_us = {now}
     WHERE number = :log""")
@@ -26,7 +26,7 @@ OPEN_LOG: Final = Statement("""
 REOPEN_LOG: Final = Statement("""
     UPDATE logs SET epoch = epoch + 1, seen_us = {now} WHERE number = :log AND opening = :opening
     RETURNING epoch, commits""")
-# The state of a log that nobody else can have touched.
+# The state of a log that no other process can have changed.
 SEE_LOG: Final = Statement("SELECT epoch, commits FROM logs WHERE number = :log AND opening = :opening")
 # The first statement of each write: may this process still write, and count it.
 # On PostgreSQL it fails by itself (division by zero) when another process has the log: the commit may travel with it.
@@ -54,7 +54,7 @@ LEAVE_SUBSCRIPTIONS: Final = Statement("""
 
 # Publishers
 
-# It is here now: whoever had it can no longer move its high water.
+# Enrol a publisher here: the process that had it can no longer move its high water.
 ENROL: Final = Statement("""
     UPDATE publishers SET epoch = epoch + 1, log = :log, opening = :opening, seen_us = :time_us WHERE key = :key
     RETURNING number, high_water, epoch, home""")
@@ -110,7 +110,7 @@ REMEMBER: Final = Statement(
 FIND_NEXT: Final = Statement("""
     SELECT extents.next FROM topics LEFT JOIN extents ON extents.topic = topics.number AND extents.log = :log
     WHERE topics.number = :topic""")
-# Nobody may drop a topic while its first extent is made.
+# No process may drop a topic while its first extent is made.
 HOLD_TOPIC: Final = Statement("SELECT 1 FROM topics WHERE number = :topic {for_share}")
 # The same, alone: its schemas are about to change.
 HOLD_TOPIC_ALONE: Final = Statement("SELECT 1 FROM topics WHERE number = :topic {for_update}")
@@ -325,9 +325,9 @@ LAGS: Final = Statement("""
 # Some topics, in the order of their numbers.
 SOME_TOPICS: Final = Statement("""
     SELECT number, name, slow, age_s, bytes, hold FROM topics WHERE number > :after ORDER BY number LIMIT :most""")
-# Logs whose brokers are gone: whoever finds them looks after them.
+# Logs whose brokers are gone: the broker that finds them maintains them.
 SILENT_LOGS: Final = Statement("SELECT number FROM logs WHERE {now} - seen_us > :lease_us")
-# Nobody may make a subscription to a topic while its rows go.
+# No process may make a subscription to a topic while its rows go.
 CLAIM_TOPIC: Final = Statement("SELECT 1 FROM topics WHERE number = :topic {for_update}")
 # The oldest entries of a topic in a log.
 OLDEST: Final = Statement("""
@@ -432,7 +432,7 @@ SILENT_STAGES: Final = Statement("""
 # The same one, kept from others until the transaction ends, if it is silent still.
 SILENT_SINK: Final = Statement("""
     SELECT epoch, seen_us FROM sinks WHERE number = :sink AND seen_us < :before {for_update}""")
-# Sinks that nobody has heard of for very long, and that have nothing staged.
+# Sinks without a write for very long, and with nothing staged.
 FORGET_SINKS: Final = Statement("""
     DELETE FROM sinks WHERE number IN (
         SELECT number FROM sinks WHERE seen_us < :before AND bytes = 0 ORDER BY number LIMIT :most)""")

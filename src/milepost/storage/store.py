@@ -133,7 +133,7 @@ class Store:
         self._beaten = time.monotonic()
 
     def _take(self, session: Session, address: str, broker_id: int, time_us: int) -> tuple[LogHolder, int, int, int]:
-        """Take the log over from whoever had it."""
+        """Take the log over from the process that had it."""
         free = self._database.claim(session, self._name)
         session.say(self._database.begin)
         found = session.row(statements.FIND_LOG, name=self._name, time_us=time_us)
@@ -449,7 +449,7 @@ class Store:
         self._database.hurry(seconds)
 
     def close(self) -> None:
-        """Give the log back. Called when nobody writes any more."""
+        """Give the log back. Called after the last write."""
         self._closing.set()
         if self._session is not None:
             try:
@@ -458,7 +458,7 @@ class Store:
                 if self.shared:
                     self._session.run(statements.LEAVE_LOG, log=holder.log, epoch=holder.epoch)
             except (*DRIVER_ERRORS, StoreError):
-                pass  # whoever comes next waits for the lease
+                pass  # the next process waits for the lease
             self._drop()
         self._database.close()
 

@@ -2,7 +2,7 @@
 
 A process without descriptors cannot even open its own files. So connections stop short of the limit by a reserve, for
 the store, the logs and whatever else the process opens. Descriptors are numbered from the lowest free one, so the
-number of a new one tells how many are in use, whoever uses them.
+number of a new one tells how many are in use, in the whole process.
 
 A connection that has not shaken hands yet makes room for a new one: those that connect and say nothing, again and
 again, keep nobody out.

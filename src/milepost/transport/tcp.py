@@ -104,7 +104,7 @@ class TcpChannel(asyncio.BufferedProtocol):
             self._admission.left(self)
         if self._linger is not None:
             self._linger.cancel()
-        receiver, self._receiver = self._receiver, _NOBODY
+        receiver, self._receiver = self._receiver, _NO_RECEIVER
         receiver.lost(error)
 
     # As the receiver sees it
@@ -207,7 +207,7 @@ class _NoReceiver:
     def lost(self, error: Exception | None) -> None: ...
 
 
-_NOBODY: Final = _NoReceiver()
+_NO_RECEIVER: Final = _NoReceiver()
 
 
 class TcpListener:

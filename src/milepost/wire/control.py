@@ -240,7 +240,7 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trim(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator removes the rows of a durable topic before a position, whoever has not consumed them.
+    """An operator removes the rows of a durable topic before a position, consumed or not.
 
     Replied to with {"rows"}: how many went.
     """
@@ -251,7 +251,7 @@ class Trim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetentionHold(msgspec.Struct, frozen=True, kw_only=True):
-    """Make or move a hold: a named cursor that nobody is served from, before which alone rows may go.
+    """Make or move a hold: a named cursor without a consumer. Retention removes only rows before it.
 
     It moves forward only, log by log. Replied to with {"position": {log: offset}}: where it is now.
     """
@@ -433,7 +433,7 @@ class Browse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveMessages(msgspec.Struct, frozen=True, kw_only=True):
-    """Move messages that nobody has taken to another queue: {"messages": how many}."""
+    """Move messages that no transaction has taken to another queue: {"messages": how many}."""
 
     request: int
     source: str
@@ -444,7 +444,7 @@ class MoveMessages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Purge(msgspec.Struct, frozen=True, kw_only=True):
-    """Remove messages that nobody has taken: {"messages": how many}."""
+    """Remove messages that no transaction has taken: {"messages": how many}."""
 
     request: int
     queue: str
