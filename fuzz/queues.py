@@ -45,9 +45,9 @@ with atheris.instrument_imports(include=["milepost"], enable_loader_override=Fal
         Finish,
         ForgetDecision,
         Hello,
-        Holding,
-        InDoubt,
+        HoldingRequest,
         Kind,
+        ListInDoubt,
         MoveMessages,
         Purge,
         Queues,
@@ -266,10 +266,13 @@ def seeds() -> list[bytes]:
     note, order = "note", "Order"
     made += [
         _seed(_put("none", held=False), _takes("none", 2, wait_s=1.0), _ends("flush", 3), _ends("prepare", 4, gid="g")),
-        _seed(encode_control(InDoubt(request=1)), encode_control(Decide(request=2, gid="g", commit=True))),
+        _seed(encode_control(ListInDoubt(request=1)), encode_control(Decide(request=2, gid="g", commit=True))),
         _seed(_put("none"), _ends("commit", 2, decision={"gid": "g", "participant": "p"})),
         _seed(encode_control(Decisions(request=1)), encode_control(ForgetDecision(request=2, gid="g"))),
-        _seed(encode_control(Settle(request=1, gid="g", number=4096)), encode_control(Holding(request=2, number=4096))),
+        _seed(
+            encode_control(Settle(request=1, gid="g", number=4096)),
+            encode_control(HoldingRequest(request=2, number=4096)),
+        ),
         _seed(
             encode_control(DeclareType(request=1, text="t: [n: int, s: string?]")),
             encode_control(

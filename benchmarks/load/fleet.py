@@ -9,7 +9,18 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.load.wire import delivered
 from benchmarks.load.worker import Commands
-from milepost.wire import HEADER, Credit, Hello, Kind, Ping, Pong, Subscribe, Welcome, decode_control, encode_control
+from milepost.wire import (
+    HEADER,
+    Credit,
+    Hello,
+    Kind,
+    Ping,
+    Pong,
+    Subscribe,
+    Welcome,
+    decode_control,
+    encode_control,
+)
 
 WINDOW = 1 << 20  # bytes of deliveries under way to each
 AT_ONCE = 256  # connections that are being made at the same time: less than a listener's backlog

@@ -27,7 +27,7 @@ class Publisher(Line):
         super().__init__(host, port, instance=os.urandom(16))
         number = int(self.ask(Declare, name=topic, schema=SCHEMA, durable=True)["number"])
         self._row = Stamped(number, SCHEMA, rows()[:1], self.welcome.publisher, self.welcome.broker_id)
-        self._stamp = self.welcome.mark
+        self._stamp = self.welcome.high_water
         self.sent = 0  # ns
         self.socket.setblocking(False)
 

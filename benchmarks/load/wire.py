@@ -28,8 +28,8 @@ from milepost.wire import (
     Ping,
     Pong,
     Reply,
-    Status,
-    Topic,
+    StatusRequest,
+    TopicAnnounced,
     Welcome,
     decode_control,
     encode_control,
@@ -113,7 +113,7 @@ class Line:
         return number
 
     def status(self) -> dict[str, Any]:
-        said: dict[str, Any] = self.ask(Status)
+        said: dict[str, Any] = self.ask(StatusRequest)
         return said
 
     def replies(self, last: int) -> dict[int, Any]:
@@ -160,7 +160,7 @@ class Line:
             self.socket.sendall(encode_control(Pong(message.number)))
         elif isinstance(message, Credit):
             self.room += message.bytes
-        elif isinstance(message, Topic):
+        elif isinstance(message, TopicAnnounced):
             self.topics[message.name] = message.number
         return message
 

@@ -7,7 +7,17 @@ import pytest
 
 import milepost
 from milepost import limits, testing
-from milepost.wire import Declare, FrameReader, Hello, Kind, Ping, Subscribe, decode_control, encode_control, put_parts
+from milepost.wire import (
+    Declare,
+    FrameReader,
+    Hello,
+    Kind,
+    Ping,
+    Subscribe,
+    decode_control,
+    encode_control,
+    put_parts,
+)
 from milepost.wire.frames import HEADER, MAGIC
 
 QUOTE = "quote: [symbol: string, price: double]"

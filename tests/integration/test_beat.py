@@ -40,12 +40,12 @@ async def beaten(stranger: Stranger, *numbers: int) -> None:
 def test_pings_are_answered_before_and_after_the_first() -> None:
     async def test(broker: Any, stranger: Stranger) -> None:
         connection = connection_of(broker)
-        assert connection.channel.glance is None
+        assert connection.channel.fast_path is None
         await beaten(stranger, 7)
-        assert isinstance(connection.channel.glance, PingPath)
+        assert isinstance(connection.channel.fast_path, PingPath)
         taken = []
-        way = connection.channel.glance
-        connection.channel.glance = lambda count: taken.append(way(count)) or taken[-1]  # type: ignore[func-returns-value]
+        way = connection.channel.fast_path
+        connection.channel.fast_path = lambda count: taken.append(way(count)) or taken[-1]  # type: ignore[func-returns-value]
         await beaten(stranger, 7, 7, 8, 1 << 40, 7)
         assert taken == [True, True, False, False, True]
 
@@ -87,7 +87,7 @@ def test_one_that_may_not_speak_is_not_heard() -> None:
     async def test(broker: Any, stranger: Stranger) -> None:
         await beaten(stranger, 1)
         connection = connection_of(broker)
-        way = connection.channel.glance
+        way = connection.channel.fast_path
         frame = encode_control(Ping(1))
         connection.channel.buffer[: len(frame)] = frame
         for what in ("paused", "blocked"):

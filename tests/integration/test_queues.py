@@ -962,7 +962,12 @@ def test_nothing_is_lost_and_nothing_doubled_whatever_breaks(tmp_path, kills):
                         await broker.start()
                         proxy.target = "127.0.0.1", broker.port
                     else:
-                        kinds = [("down", Kind.REPLY), ("up", Kind.FINISH), ("up", Kind.DEQUEUE), ("down", Kind.TAKEN)]
+                        kinds = [
+                            ("down", Kind.REPLY),
+                            ("up", Kind.FINISH),
+                            ("up", Kind.DEQUEUE),
+                            ("down", Kind.TAKEN),
+                        ]
                         proxy.lose(*kinds[number // 7 % len(kinds)])
 
             chaos = asyncio.create_task(breaking())

@@ -51,9 +51,9 @@ class World:
         for number in range(ENOUGH):
             await self.one(f"early {number}")
         await self.broker._fast_path._loading
-        while self.connection.channel.glance is None:
+        while self.connection.channel.fast_path is None:
             await self.one("later")
-        return self.connection.channel.glance
+        return self.connection.channel.fast_path
 
 
 def in_a_world(test: Any, **changes: Any) -> None:
@@ -86,8 +86,8 @@ def test_what_is_counted_is_the_same() -> None:
             return [*own, receiver.rows_out, receiver.bytes_out, receiver.frames_out]
 
         ways = []
-        for glance in (connection.channel.glance, None):
-            connection.channel.glance = glance
+        for fast_path in (connection.channel.fast_path, None):
+            connection.channel.fast_path = fast_path
             before = figures()
             for number in range(5):
                 await world.one(f"counted {number}")
@@ -102,7 +102,7 @@ def test_it_is_taken() -> None:
     async def test(world: World) -> None:
         way = await world.earned()
         taken: list[bool] = []
-        world.connection.channel.glance = lambda count: taken.append(way(count)) or taken[-1]
+        world.connection.channel.fast_path = lambda count: taken.append(way(count)) or taken[-1]
         for number in range(20):
             await world.one(f"number {number}")
         assert taken == [True] * 20
@@ -194,6 +194,6 @@ def test_without_cut_through_there_is_none() -> None:
         await world.broker._fast_path._loading
         for number in range(3):
             await world.one(f"later {number}")
-        assert world.connection.channel.glance is None
+        assert world.connection.channel.fast_path is None
 
     in_a_world(test, cut_through=False)

@@ -166,7 +166,12 @@ def test_whatever_frame_is_lost_an_epoch_is_published_once(direction, kind):
                     made = await client.publish("job", epoch, [(0, 0)], extra)
                     assert made.repeated == (kind == Kind.REPLY)
                     assert proxy.cut.is_set()
-                for lost in (("up", Kind.UNSTAGE), ("down", Kind.REPLY), ("up", Kind.PUBLISHED), ("down", Kind.REPLY)):
+                for lost in (
+                    ("up", Kind.UNSTAGE),
+                    ("down", Kind.REPLY),
+                    ("up", Kind.PUBLISHED),
+                    ("down", Kind.REPLY),
+                ):
                     proxy.lose(*lost)
                     await client.unstage("job", 3)
                     assert await client.published("job") == 2

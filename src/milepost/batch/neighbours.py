@@ -42,11 +42,11 @@ def runs(
     sizes: Iterable[int],
     rows: Iterable[int],
     bounds: Bounds,
-    fits: Callable[[list[T], T], bool],
+    fits: Callable[[list[T], T], bool] | None = None,
 ) -> Iterator[list[T]]:
     """Cut items into runs that may be joined, in their order.
 
-    `sizes` are the items' bytes. `fits` says whether an item may follow a run that is not empty.
+    `sizes` are the items' bytes. `fits` says whether an item may follow a run that is not empty; None: always.
     """
     most_bytes, most_rows, small, most_items = bounds
     run: list[T] = []
@@ -56,7 +56,7 @@ def runs(
             (run_bytes and (size > small or run_bytes + size > most_bytes))
             or run_rows + count > most_rows
             or len(run) == most_items
-            or not fits(run, item)
+            or (fits is not None and not fits(run, item))
         ):
             yield run
             run, run_bytes, run_rows = [], 0, 0

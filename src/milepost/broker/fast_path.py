@@ -61,7 +61,7 @@ class FastPath:
             return
         if self._native is not None:
             way = self._way(connection, topic, data, self._native)
-            connection.channel.glance = way
+            connection.channel.fast_path = way
             peer.lone = 0 if way is not None else NEVER
         elif self._loading is None:
             self._loading = asyncio.ensure_future(self._load())

@@ -17,7 +17,7 @@ from milepost.broker.core.log.subscription import Found
 from milepost.broker.core.topics.topic import Version
 from milepost.errors import CorruptLog, QueryTooCostly
 from milepost.query import Predicate
-from milepost.storage.reading import SINGLE_BYTES
+from milepost.storage.lookups import SINGLE_BYTES
 
 if TYPE_CHECKING:
     from milepost.operations import StoredEntry
@@ -200,19 +200,16 @@ _NONE: Final[Offsets] = np.zeros(0, np.uint64)
 
 def _runs(entries: list[StoredEntry]) -> Iterator[Run]:
     """Entries that are looked at together: a predicate costs as much for one row as for a thousand."""
-    for _, group in groupby(entries, key=_fingerprint):
+    for _, group in groupby(entries, key=_kind):
         alike = list(group)
         sizes, rows = [len(entry.data) for entry in alike], [entry.rows for entry in alike]
-        yield from map(_run, runs(alike, sizes, rows, READ, _free))
+        yield from map(_run, runs(alike, sizes, rows, READ))
 
 
-def _fingerprint(entry: StoredEntry) -> int:
-    return fingerprint_of(entry.data)
-
-
-def _free(run: list[StoredEntry], entry: StoredEntry) -> bool:
-    """Whether no entry waits for another log: one that does is looked at alone."""
-    return entry.after is None and run[0].after is None
+def _kind(entry: StoredEntry) -> int | tuple[int, int]:
+    """Neighbours of one kind are looked at together. An entry that waits for another log has a kind of its own."""
+    found = fingerprint_of(entry.data)
+    return found if entry.after is None else (found, entry.first)
 
 
 def _run(entries: list[StoredEntry]) -> Run:

@@ -119,8 +119,8 @@ class Peer:
                         asked += 1
                         memory.asked(connection, message, len(frame.body))
                         broker.asked(self, connection, message)
-                    if type(message) is Ping and connection.open and connection.channel.glance is None:
-                        connection.channel.glance = PingPath(
+                    if type(message) is Ping and connection.open and connection.channel.fast_path is None:
+                        connection.channel.fast_path = PingPath(
                             broker, self, message, memoryview(connection.channel.buffer)
                         )
             if connection.passes == PASSES:

@@ -261,7 +261,7 @@ class Broker:
             self._workers.give(self._workers.place(connection.publisher.number), (peer, job))
             return
         self.catch_up()
-        connection.channel.glance = None  # a fast path would overtake it
+        connection.channel.fast_path = None  # a fast path would overtake it
         peer.given.append(job)
         if len(peer.given) == 1:  # otherwise somebody comes for what is there
             self._matching.give(peer, self._examine_given(peer), partial(self._examined, peer))

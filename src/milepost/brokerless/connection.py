@@ -11,9 +11,9 @@ from milepost.batch import Batch
 from milepost.batch.plain_rows import PlainRows
 from milepost.brokerless.store import MemberStore
 from milepost.brokerless.transactions import BrokerlessTransactions, tell
-from milepost.client.connection import Connection, Heard, Inbox, Owner, as_lost
+from milepost.client.connection import BrokerConnection, ConnectionOwner, Heard, Inbox, as_lost
 from milepost.client.taken import TakenBatch
-from milepost.client.window import Window
+from milepost.client.window import DeliveryWindow
 from milepost.errors import ConfigError, ConnectionLost, MilepostError, TimedOut, TransactionAborted
 from milepost.operations import Enrol, Look
 from milepost.operations.steps import Got, Group
@@ -27,12 +27,14 @@ NOTHING_BOUND: Final = 1 << 62  # bytes: what is enqueued goes nowhere before it
 HEARTBEAT_S: Final = 3_600.0  # there is nobody to be heard
 
 
-class BrokerlessConnection(Connection):
+class BrokerlessConnection(BrokerConnection):
     """Made by `open`. It lasts until the client leaves, or until another process takes its log away."""
 
     takes_plain_rows = True
 
-    def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, window: Window) -> None:
+    def __init__(
+        self, owner: ConnectionOwner, inboxes: Mapping[int, Inbox], hello: Hello, window: DeliveryWindow
+    ) -> None:
         super().__init__(owner, inboxes, window)
         self._store: MemberStore
         self._machine: BrokerlessTransactions
@@ -41,8 +43,14 @@ class BrokerlessConnection(Connection):
 
     @classmethod
     async def open(
-        cls, address: Address, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, timeout: float, window: Window
-    ) -> tuple[Connection, Welcome]:
+        cls,
+        address: Address,
+        owner: ConnectionOwner,
+        inboxes: Mapping[int, Inbox],
+        hello: Hello,
+        timeout: float,
+        window: DeliveryWindow,
+    ) -> tuple[BrokerConnection, Welcome]:
         """Open the database; raises what it has against it, and `TimedOut` after so many seconds."""
         self = cls(owner, inboxes, hello, window)
         opening = asyncio.ensure_future(MemberStore.opened(address.host, self._overtaken))

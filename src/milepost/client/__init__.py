@@ -5,10 +5,10 @@
     async_client    AsyncClient: every verb
     client          Client, its synchronous face, bridged at one point
     session         a connection that comes back
-    host            what a client does about its session's news
+    session_handler what a client does when its session connects, loses a connection or ends
     publisher       the putting half: outboxes, and how their rows get into frames
     outbox          rows between the call that put them and the frame that takes them away
-    storing         the durable half of that: puts that are kept until they are stored
+    durable_puts    the durable half of that: puts that are kept until they are stored
     unsettled       … between their frame and the broker's word
     atomic          rows for several topics, stored all or none
     staging         rows that are stored now and seen later, together

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from milepost import limits
-from milepost.client.connection import Connection
+from milepost.client.connection import BrokerConnection
 from milepost.client.logbatch import ranges
 from milepost.errors import AckMismatch, InDoubt, MilepostError, StoreError
 from milepost.wire import Ack
@@ -125,7 +125,7 @@ class Granting(Protocol):
     def number(self) -> int: ...
 
     def abandoned(self, grant: Grant, acked: bool) -> None:
-        """Nobody waits for a grant any more, and now it is clear what became of it."""
+        """The outcome of a grant whose get was cancelled."""
 
     def refused(self, grant: Grant) -> None:
         """The store did not take it: its rows are still this client's, and are to be acknowledged again."""
@@ -140,7 +140,7 @@ class Acks:
 
     def __init__(self, subscription: Granting) -> None:
         self._subscription = subscription
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._flying: deque[AckFrame] = deque()
         self._next: deque[PendingAck] = deque()
         self._idle: list[asyncio.Future[None]] = []  # wait until nothing is under way
@@ -152,7 +152,7 @@ class Acks:
     # What is acknowledged
 
     def automatic(self, spans: list[BatchRows]) -> None:
-        """Rows that the application is done with; nobody waits for it."""
+        """Acknowledge rows that iteration has handed out. No caller waits for the outcome."""
         self._next.extend(starmap(PendingAck, _framed(spans)))
         self._send()
 
@@ -232,7 +232,7 @@ class Acks:
         alone = not self._next[0].automatic or not all(ack.automatic for ack in self._flying[-1].acks)
         return not alone and len(self._flying) < AUTOMATIC_FRAMES
 
-    def _send_one(self, connection: Connection, acks: list[PendingAck]) -> None:
+    def _send_one(self, connection: BrokerConnection, acks: list[PendingAck]) -> None:
         done, again, handed = (
             _ranges(span for ack in acks if ack.word == word for span in ack.spans) for word in _WORDS
         )
@@ -263,7 +263,7 @@ class Acks:
             left -= acks[-1].ranges
         return acks
 
-    def _answered(self, frame: AckFrame, connection: Connection, reply: asyncio.Future[Any]) -> None:
+    def _answered(self, frame: AckFrame, connection: BrokerConnection, reply: asyncio.Future[Any]) -> None:
         if frame not in self._flying or reply.cancelled():
             return
         error = reply.exception()
@@ -311,7 +311,7 @@ class Acks:
                 ack.waiter.set_result(None)
 
     def _drop(self, acks: Iterable[PendingAck], error: BaseException) -> None:
-        """Rows that are not this client's any more: whoever gets waits for others, whoever acknowledges is told."""
+        """Rows that another consumer may have by now: a get waits for other rows, an ack raises `error`."""
         for ack in acks:
             if ack.grant is not None:
                 self._settle(ack.grant, False)
@@ -341,7 +341,7 @@ class Acks:
 
     # Connections that come and go
 
-    def attached(self, connection: Connection, carried_out: int) -> None:
+    def attached(self, connection: BrokerConnection, carried_out: int) -> None:
         """The subscription is on a connection, and the broker says which acknowledgement was its last."""
         self._connection = connection
         self.sequence = max(self.sequence, carried_out)
@@ -373,7 +373,7 @@ class Acks:
         gathered, self._next = self._next, deque()
         for frame in flying:
             if frame.reply is not None and _carried_out(frame.reply):
-                self._succeed(frame.acks)  # the answer came just before the end, and nobody has looked at it yet
+                self._succeed(frame.acks)  # the answer came just before the end
             else:
                 self._fail(frame.acks, error)
         self._fail(gathered, error)
@@ -432,7 +432,7 @@ def _carried_out(reply: asyncio.Future[Any]) -> bool:
 def _raise(waiter: asyncio.Future[Any], error: BaseException) -> None:
     if not waiter.done():
         waiter.set_exception(error)
-        waiter.exception()  # seen: whoever waits gets it all the same, and may have been cancelled
+        waiter.exception()  # retrieved here, because a cancelled waiter never does
 
 
 def _lost() -> AckMismatch:

@@ -16,14 +16,14 @@ from milepost.client.atomic import Atomic
 from milepost.client.connection import software
 from milepost.client.durable import TOKEN_BYTES, DurableSubscription
 from milepost.client.handout import HandoutSubscription
-from milepost.client.host import Host
 from milepost.client.logbatch import LogBatch
 from milepost.client.options import PREFETCH, checked_options
 from milepost.client.publisher import Publisher
 from milepost.client.queue_session import QueueSession
 from milepost.client.queues import QueueVerbs
-from milepost.client.read import Read
-from milepost.client.session import Session
+from milepost.client.read import LogRead
+from milepost.client.session import ClientSession
+from milepost.client.session_handler import SessionHandler
 from milepost.client.staging import Published
 from milepost.client.start import Start, position_on_wire, start_on_wire
 from milepost.client.statistics import ClientStatistics
@@ -39,7 +39,7 @@ from milepost.errors import (
 )
 from milepost.schema import Schema
 from milepost.transport import Address, parse_address
-from milepost.wire import Delete, Hello, Hold, List, Look, Status, Trim
+from milepost.wire import Delete, Hello, ListTopics, Look, RetentionHold, StatusRequest, Trim
 
 DEFAULT_ADDRESS: Final = "milepost://127.0.0.1:7450"
 WINDOW_BYTES: Final = 4 << 20  # of deliveries under way: some milliseconds of the fastest publisher
@@ -104,16 +104,16 @@ class AsyncClient(QueueVerbs):
             instance=os.urandom(INSTANCE_BYTES),
         )
         self._subscriptions = Subscriptions()
-        self._host = Host(self._subscriptions, known_broker_id)
+        self._host = SessionHandler(self._subscriptions, known_broker_id)
         inboxes = self._subscriptions.by_number
-        self._session = Session(self._host, inboxes, _addresses(address), hello, timeout, reconnect)
+        self._session = ClientSession(self._host, inboxes, _addresses(address), hello, timeout, reconnect)
         self._publisher = Publisher(self._session, clock)
         self._host.session = self._subscriptions.session = self._session
         self._host.publisher = self._publisher
         self._queue_session = QueueSession(self._session, self._subscriptions, self._host.use)
         self._host.queue_session = self._queue_session
         self._workers = QueueWorkers()
-        self._boxes, self._storing = self._publisher.boxes, self._publisher.storing
+        self._boxes, self._durable_puts = self._publisher.boxes, self._publisher.durable_puts
 
     # Connecting and closing
 
@@ -139,12 +139,12 @@ class AsyncClient(QueueVerbs):
             if drain and self._session.failure is None and self._session.begun:
                 try:
                     async with asyncio.timeout(self._session.timeout):
-                        if self._publisher.waiting or self._storing.unsettled:
+                        if self._publisher.waiting or self._durable_puts.unsettled:
                             await self._publisher.drained()
                         for subscription in self._subscriptions.durable():
                             await subscription.settle()
                 except (TimeoutError, MilepostError) as error:
-                    rows, batches = self._publisher.waiting, len(self._storing.unsettled)
+                    rows, batches = self._publisher.waiting, len(self._durable_puts.unsettled)
                     _log.warning(
                         "%d rows were not sent, and %d batches perhaps not stored, before the client was closed: %s",
                         rows, batches, error,
@@ -210,7 +210,7 @@ class AsyncClient(QueueVerbs):
     async def topics(self, pattern: str = ">") -> list[TopicInfo]:
         """The topics of a pattern, with the broker's figures about them."""
         require_text("a pattern", pattern)
-        found = await self._session.ask(lambda request: List(request=request, pattern=pattern))
+        found = await self._session.ask(lambda request: ListTopics(request=request, pattern=pattern))
         return [described(each) for each in found]
 
     async def versions(self, topic: str, *, again: bool = False) -> tuple[Schema, ...]:
@@ -219,7 +219,7 @@ class AsyncClient(QueueVerbs):
 
     async def status(self) -> dict[str, Any]:
         """The broker's statistics."""
-        found: dict[str, Any] = await self._session.ask(lambda request: Status(request=request))
+        found: dict[str, Any] = await self._session.ask(lambda request: StatusRequest(request=request))
         return found
 
     async def look(self, topic: str, start: Start = None) -> dict[str, Any]:
@@ -261,7 +261,9 @@ class AsyncClient(QueueVerbs):
         require_text("the name of a hold", name)
         wanted = None if position is None else position_on_wire(position)
         self._host.used = True
-        reply = await self._session.ask(lambda request: Hold(request=request, topic=topic, name=name, position=wanted))
+        reply = await self._session.ask(
+            lambda request: RetentionHold(request=request, topic=topic, name=name, position=wanted)
+        )
         return dict(reply["position"])
 
     async def _resolved(self, topic: str, start: Any) -> Any:
@@ -300,8 +302,8 @@ class AsyncClient(QueueVerbs):
         if box is None or not box.gathering or key is not None or (wait and box.durable):
             if box is None or key is not None:
                 await self._publisher.put(topic, row, key, wait)
-            elif box.durable and self._storing.ready(box):
-                stored = self._storing.put(box, row, wait)
+            elif box.durable and self._durable_puts.ready(box):
+                stored = self._durable_puts.put(box, row, wait)
                 if stored is not None:
                     await stored
             elif not self._publisher.put_alone(box, row):
@@ -312,7 +314,7 @@ class AsyncClient(QueueVerbs):
         except REFUSED:
             box.take(row)
         if len(box.collected) >= box.most:
-            await self._publisher.breathe(box)
+            await self._publisher.let_others_run(box)
 
     async def put_many(self, topic: str, source: Any) -> int:
         """Put many messages: rows, columns, a frame, whatever `milepost.encode` takes, or a `Batch`; their number.
@@ -498,12 +500,12 @@ class AsyncClient(QueueVerbs):
 
     async def _begin_read(
         self, topic: str, start: Mapping[int, int], stop: Mapping[int, int], where: str | None = None
-    ) -> Read:
+    ) -> LogRead:
         """The same for `Client`, which takes several batches at once, and detaches it when it gives up."""
         self._session.require_open()
         if where is not None:
             require_text("a predicate", where)
-        reading = Read(self, self._subscriptions.next_number(), topic, where, start, stop)
+        reading = LogRead(self, self._subscriptions.next_number(), topic, where, start, stop)
         self._host.used = True
         await self._subscriptions.begin(reading)
         return reading

@@ -56,7 +56,7 @@ class Atomic:
         if self._over:
             raise Closed("this atomic put is over; begin another with client.atomic()")
         self._over = True
-        self.rows = await self._publisher.storing.put_together(self._sources)
+        self.rows = await self._publisher.durable_puts.put_together(self._sources)
         return self.rows
 
     def abandon(self) -> None:

@@ -23,7 +23,7 @@ from milepost.client.dispatch import Rows, shares
 from milepost.client.logbatch import LogBatch
 from milepost.client.taken import TakenBatch
 from milepost.client.topic import KnownTopic, advance, parsed
-from milepost.client.window import Window
+from milepost.client.window import DeliveryCredit, DeliveryWindow
 from milepost.errors import (
     ConnectionLost,
     InDoubt,
@@ -54,8 +54,8 @@ from milepost.wire import (
     Stage,
     Stored,
     Tags,
-    Topic,
-    Type,
+    TopicAnnounced,
+    TypeAnnounced,
     Unsubscribe,
     Welcome,
     decode_control,
@@ -69,7 +69,7 @@ from milepost.wire import (
 )
 
 SILENT_HEARTBEATS: Final = 3  # without a word before the broker counts as gone
-HEARTBEAT_PING: Final = 0  # its pong is nobody's
+HEARTBEAT_PING: Final = 0  # no caller waits for its PONG
 POSITIONS_BEATS: Final = 4  # how often a client asks how far durable topics are, in beats: twice a heartbeat each
 
 _DELIVER: Final = int(Kind.DELIVER)
@@ -83,11 +83,11 @@ class Inbox(Protocol):
 
     hand: Callable[[Any], Any] | None  # a callback that waits for its next message
 
-    def deliver(self, topic: str, batch: Batch, rows: Rows, parcel: Parcel) -> None: ...
-    def take(self, topic: str, batch: Batch, window: Window, size: int) -> None:
+    def deliver(self, topic: str, batch: Batch, rows: Rows, credit: DeliveryCredit) -> None: ...
+    def take(self, topic: str, batch: Batch, window: DeliveryWindow, size: int) -> None:
         """One row, for `hand`; the window is told that its bytes are consumed."""
 
-    def handed(self, topic: str, batch: LogBatch, parcel: Parcel) -> None:
+    def handed(self, topic: str, batch: LogBatch, credit: DeliveryCredit) -> None:
         """Rows of a log."""
 
     def drop(self, rows: int) -> None: ...
@@ -101,8 +101,8 @@ class Inbox(Protocol):
         """It has had all rows of a durable topic before a position: the broker delivers the rest as it comes."""
 
 
-class Owner(Protocol):
-    """Whoever made the connection and is told about it, in the event loop's thread."""
+class ConnectionOwner(Protocol):
+    """The session that made the connection. Its methods are called in the event loop's thread."""
 
     def room(self) -> None:
         """There may be room for puts."""
@@ -119,36 +119,19 @@ class Owner(Protocol):
     def subscription_ended(self, number: int, error: MilepostError | None) -> None:
         """The broker has ended a subscription, and says why; None: it has had everything before its stop."""
 
-    def ended(self, connection: Connection, error: MilepostError) -> None:
+    def ended(self, connection: BrokerConnection, error: MilepostError) -> None:
         """The connection is gone. Called once, and only after the handshake was done."""
 
 
-Heard: TypeAlias = Callable[["Connection", Any], None]
+Heard: TypeAlias = Callable[["BrokerConnection", Any], None]
 
 
-class Parcel:
-    """A delivery whose bytes go back to the broker as credit when all that it was for have taken it."""
-
-    __slots__ = ("_holders", "_size", "_window")
-
-    def __init__(self, window: Window, size: int, holders: int) -> None:
-        self._window = window
-        self._size = size
-        self._holders = holders
-
-    def release(self) -> None:
-        """One of them has."""
-        self._holders -= 1
-        if not self._holders:
-            self._window.consumed(self._size)
-
-
-class Connection:
+class BrokerConnection:
     """A `transport.Receiver`. Made by `open`."""
 
     takes_plain_rows = False  # messages for queues as they are, and not in batches
 
-    def __init__(self, owner: Owner, inboxes: Mapping[int, Inbox], window: Window) -> None:
+    def __init__(self, owner: ConnectionOwner, inboxes: Mapping[int, Inbox], window: DeliveryWindow) -> None:
         self._owner = owner
         self._inboxes = inboxes
         self._window = window
@@ -181,8 +164,14 @@ class Connection:
 
     @classmethod
     async def open(
-        cls, address: Address, owner: Owner, inboxes: Mapping[int, Inbox], hello: Hello, timeout: float, window: Window
-    ) -> tuple[Connection, Welcome]:
+        cls,
+        address: Address,
+        owner: ConnectionOwner,
+        inboxes: Mapping[int, Inbox],
+        hello: Hello,
+        timeout: float,
+        window: DeliveryWindow,
+    ) -> tuple[BrokerConnection, Welcome]:
         """Connect and shake hands, within `timeout` seconds; raises what the broker has against it."""
         self = cls(owner, inboxes, window)
         try:
@@ -243,7 +232,7 @@ class Connection:
         for future, error in [(self._welcomed, why), *((each, as_lost(why)) for each in waiting)]:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # seen: whoever waits gets it all the same, and nobody need be waiting
+                future.exception()  # retrieved here, because there may be no waiter
         if not self.done.done():
             self.done.set_result(None)
         if was_alive:
@@ -262,7 +251,7 @@ class Connection:
                 self._answer(said.request, said.value)
             case Failure():
                 self._fail(said)
-            case Topic():
+            case TopicAnnounced():
                 topic = KnownTopic(said, self.topics.get(said.number))
                 self.topics[topic.number] = self.by_name[topic.name] = topic
                 self._owner.announced(topic)
@@ -282,7 +271,7 @@ class Connection:
                 inbox = self._inboxes.get(said.subscription)
                 if inbox is not None:
                     inbox.caught_up(said.topic, said.position)
-            case Type():
+            case TypeAnnounced():
                 schema = parsed(said.text)
                 self._types[schema.fingerprint] = schema
             case Ended():
@@ -331,7 +320,7 @@ class Connection:
         if said.fatal:
             self._fatal = error
         elif said.put and isinstance(error, InDoubt):
-            self.refused(error)  # neither stored nor refused: only the mark of another connection can tell
+            self.refused(error)  # neither stored nor refused: only the high water of another connection can tell
         elif said.put:
             self._owner.put_refused(error, said.topic, said.put)
         elif said.subscription:
@@ -362,7 +351,7 @@ class Connection:
                 if len(batch) == 1 and only.hand is not None:
                     only.take(topic.name, batch, window, size)
                     return
-                only.deliver(topic.name, batch, None, Parcel(window, size, 1))
+                only.deliver(topic.name, batch, None, DeliveryCredit(window, size, 1))
                 return
         found = [
             (inbox, rows)
@@ -372,9 +361,9 @@ class Connection:
         if not found:
             window.consumed(size)
             return
-        parcel = Parcel(window, size, len(found))
+        credit = DeliveryCredit(window, size, len(found))
         for inbox, rows in found:
-            inbox.deliver(topic.name, batch, rows, parcel)
+            inbox.deliver(topic.name, batch, rows, credit)
 
     def _hand(self, flags: int, body: bytes | bytearray | memoryview) -> None:
         hand = read_hand(flags, body)
@@ -391,7 +380,7 @@ class Connection:
         if inbox is None:  # it may have been given up while this was under way
             self._window.consumed(size)
         else:
-            inbox.handed(topic.name, batch, Parcel(self._window, size, 1))
+            inbox.handed(topic.name, batch, DeliveryCredit(self._window, size, 1))
 
     def _take(self, body: bytes | bytearray | memoryview) -> None:
         taken = read_taken(body)
@@ -402,7 +391,7 @@ class Connection:
         self.rows += len(found)
         self.batches += 1
         self.bytes += len(body) + _HEADER
-        if taken.request in self._requests:  # whoever asked may have given up
+        if taken.request in self._requests:  # its caller may have been cancelled
             self._taken.setdefault(taken.request, []).append(found)
 
     # What is said to the broker
@@ -523,7 +512,7 @@ class Connection:
             self._pings.pop(number, None)
 
     def unsubscribe(self, subscription: int, seen: dict[int, list[list[int]]] | None = None) -> None:
-        """Give a subscription up without waiting for the answer, which nobody needs."""
+        """End a subscription without waiting for the answer."""
         if self.alive:
             self._number += 1
             self.say(Unsubscribe(request=self._number, subscription=subscription, seen=seen))
@@ -549,7 +538,7 @@ class Connection:
         self._timer = self._loop.call_later(seconds, self._beat, seconds)
 
     def _moved(self, answer: asyncio.Future[Any]) -> None:
-        """How far the broker has delivered durable topics, rows that nobody here wants included."""
+        """How far the broker has delivered durable topics, including rows that no subscription of this client wants."""
         if not answer.cancelled() and answer.exception() is None:
             for topic in self.topics.values():
                 advance(topic.reached, answer.result().get(topic.stored, {}))

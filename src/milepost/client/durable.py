@@ -16,10 +16,11 @@ import numpy.typing as npt
 from milepost import limits
 from milepost.batch import Batch
 from milepost.client.acks import AUTOMATIC_ROWS, Acks, BatchRows, Grant, Word
-from milepost.client.connection import Connection, Parcel
+from milepost.client.connection import BrokerConnection
 from milepost.client.logbatch import LogBatch, ranges
-from milepost.client.options import Options
+from milepost.client.options import DurableOptions
 from milepost.client.subscription import Delivered, Subscription
+from milepost.client.window import DeliveryCredit
 from milepost.errors import AckMismatch, Closed, InvalidValue, MilepostError, NotExpectingAck, StoreError
 from milepost.wire import Subscribe
 
@@ -63,7 +64,7 @@ class DurableSubscription(Subscription):
     """
 
     def __init__(
-        self, client: Detacher, number: int, topic: str, where: str | None, options: Options, token: bytes
+        self, client: Detacher, number: int, topic: str, where: str | None, options: DurableOptions, token: bytes
     ) -> None:
         super().__init__(client, number, topic, where)
         self._detacher = client
@@ -84,7 +85,7 @@ class DurableSubscription(Subscription):
         self._blocks: dict[int, HandedOut] = {}  # … and of its columns, which is what a message knows
         self._connections = 0  # that were lost
         self._whole = False  # the batch was handed out as one, not message by message
-        self._from = self._stop = 0  # rows of the batch: first not accounted for, and the end of this breath
+        self._from = self._stop = 0  # rows of the batch: first not accounted for, and the end of this turn
         self._told: tuple[LogBatch, int] | None = None  # the row handed out last, when it was by get
 
     def __repr__(self) -> str:
@@ -161,7 +162,7 @@ class DurableSubscription(Subscription):
             return []
 
     async def _get(self, count: int) -> list[Any]:
-        await self._breathe()
+        await self._let_others_run()
         while True:
             if self._granted:
                 pairs = [self._granted.popleft() for _ in range(min(count, len(self._granted)))]
@@ -217,8 +218,8 @@ class DurableSubscription(Subscription):
         if left and isinstance(batch, LogBatch):
             deque(self._indexes, maxlen=0)
             self._rest = ()
-            parcel, self._parcel, self._batch = self._parcel or _done(), None, None
-            self._queue.appendleft(Delivered(self.topic, batch.some(slice(len(batch) - left, None)), None, parcel))
+            credit, self._credit, self._batch = self._credit or _done(), None, None
+            self._queue.appendleft(Delivered(self.topic, batch.some(slice(len(batch) - left, None)), None, credit))
         for span in reversed(grant.spans):
             assert isinstance(span.batch, LogBatch)
             self._queue.appendleft(Delivered(self.topic, span.batch.some(span.rows), None, _done()))
@@ -272,8 +273,8 @@ class DurableSubscription(Subscription):
             self._acknowledge_due()
         return found
 
-    def _inhale(self, rows: Sequence[int]) -> None:
-        super()._inhale(rows)
+    def _prepare(self, rows: Sequence[int]) -> None:
+        super()._prepare(rows)
         self._from, self._stop = rows[0], rows[0] + length_hint(self._indexes)
         self._whole = False
         self._told = None
@@ -436,10 +437,10 @@ class DurableSubscription(Subscription):
 
     # Told by the connection and the client
 
-    def handed(self, topic: str, batch: LogBatch, parcel: Parcel) -> None:
+    def handed(self, topic: str, batch: LogBatch, credit: DeliveryCredit) -> None:
         """Rows arrived."""
         _advance(self._received, batch.log, int(batch.offsets[-1]) + 1)
-        self.deliver(topic, batch, None, parcel)
+        self.deliver(topic, batch, None, credit)
 
     def lose(self, log: int, first: int, after: int) -> None:
         super().lose(log, first, after)
@@ -459,7 +460,7 @@ class DurableSubscription(Subscription):
             durable=True,
             name=options.name,
             start=start,
-            # One that was removed meanwhile is not made anew: it would begin elsewhere, and nobody would notice.
+            # One that was removed meanwhile is not made anew: it would begin at another position, unnoticed.
             create=options.create and not (back and options.name),
             token=self.token,
             prefetch=options.prefetch,
@@ -469,7 +470,7 @@ class DurableSubscription(Subscription):
             hands=options.hands,
         )
 
-    def attached(self, connection: Connection, reply: Mapping[str, Any]) -> None:
+    def attached(self, connection: BrokerConnection, reply: Mapping[str, Any]) -> None:
         """The broker has it, on this connection."""
         if not self.confirmed:
             self.confirmed = True
@@ -481,7 +482,7 @@ class DurableSubscription(Subscription):
         self.topics.add(self.pattern)
         self._acks.attached(connection, int(reply.get("sequence", 0)))
 
-    def detached(self, connection: Connection | None = None) -> None:
+    def detached(self, connection: BrokerConnection | None = None) -> None:
         """The connection is gone. What is here of a named one comes again; a replay goes on behind it."""
         if not self.options.name:
             return
@@ -532,7 +533,7 @@ class DurableSubscription(Subscription):
     close = detach
 
     async def unsubscribe(self) -> None:
-        """Remove the subscription for good, whoever shares it; a retry of this is the same removal."""
+        """Remove the subscription for good, for all clients that share it. A retry is the same removal."""
         await self._client.unsubscribe(self)
 
     async def __aenter__(self) -> DurableSubscription:
@@ -558,15 +559,15 @@ def _advance(position: dict[int, int], log: int, offset: int) -> None:
         position[log] = offset
 
 
-class _Nowhere:
+class _NoWindow:
     """Takes the bytes of parcels that have gone back already."""
 
     def consumed(self, size: int) -> None:
         """Nothing."""
 
 
-_NOWHERE: Any = _Nowhere()
+_NO_WINDOW: Any = _NoWindow()
 
 
-def _done() -> Parcel:
-    return Parcel(_NOWHERE, 0, 1)
+def _done() -> DeliveryCredit:
+    return DeliveryCredit(_NO_WINDOW, 0, 1)

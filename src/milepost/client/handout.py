@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from milepost.client.acks import BatchRows, Places, Word
-from milepost.client.connection import Connection
+from milepost.client.connection import BrokerConnection
 from milepost.client.durable import DurableSubscription
 from milepost.client.logbatch import LogBatch
 from milepost.errors import AckMismatch
@@ -34,7 +34,7 @@ class HandoutSubscription(DurableSubscription):
     handed_on: Mapping[Place, bool] = {}  # what was handed on and not acknowledged, in order; on this connection?
     acknowledged: Mapping[int, int] = {}  # by log, the offset of what was handed on and acknowledged last
 
-    def attached(self, connection: Connection, reply: Mapping[str, Any]) -> None:
+    def attached(self, connection: BrokerConnection, reply: Mapping[str, Any]) -> None:
         handed: dict[int, list[int]] = reply["handed"]
         self.handed_on = {(log, offset): False for log, offsets in handed.items() for offset in offsets}
         self.acknowledged = dict(reply["acknowledged"])

@@ -11,7 +11,7 @@ from milepost.errors import InvalidValue
 PREFETCH: Final = 10_000  # rows handed out and not acknowledged: some ten milliseconds of the fastest consumer
 
 
-class Options(NamedTuple):
+class DurableOptions(NamedTuple):
     """What a durable subscription was asked for with."""
 
     name: str  # empty: a replay, which is this client's alone and acknowledges nothing
@@ -33,7 +33,7 @@ def checked_options(
     max_deliveries: int | None,
     dead_letter: str | None,
     create: bool,
-) -> Options:
+) -> DurableOptions:
     """What a durable subscription was asked for with, checked; the broker would close the connection over it."""
     if name is not None:
         require_text("the name of a subscription", name)
@@ -48,7 +48,7 @@ def checked_options(
         raise InvalidValue(f"prefetch={prefetch!r}: takes a number of messages, from 1 on")
     limits.require("PREFETCH_ROWS", prefetch, "the messages that may be here and not acknowledged")
     require_dead_letter("a dead-letter topic", max_deliveries, dead_letter)
-    return Options(
+    return DurableOptions(
         name or "", start, ack != "auto", prefetch, max_deliveries or 0, dead_letter or "", create,
         hands=ack == "handed",
     )  # fmt: skip

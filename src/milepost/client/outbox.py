@@ -59,7 +59,7 @@ class Outbox:
         self.flying = False  # something was sent in this turn of the event loop, or, if durable, is to be at its end
         self.durable = False
         self.waiters: list[asyncio.Future[None]] = []  # of durable puts: for the storing of what is collected
-        self.unwatched = False  # rows are here that nobody waits for
+        self.unwatched = False  # some rows here have no waiter
         self._puts: deque[PendingPut] = deque()  # in order, before what is collected
         self.kept = 0  # rows in the puts
         self._bytes = 0

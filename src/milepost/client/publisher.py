@@ -12,11 +12,11 @@ from typing import Any, Final, TypeAlias
 from milepost import limits
 from milepost.batch import Batch, Draft, Ids, Stamper
 from milepost.batch.collector import REFUSED
-from milepost.client.connection import Connection, as_lost, wall_clock
+from milepost.client.connection import BrokerConnection, as_lost, wall_clock
+from milepost.client.durable_puts import DurablePuts
 from milepost.client.outbox import PUT_HEADER, Outbox
-from milepost.client.session import Session
-from milepost.client.staging import Staging
-from milepost.client.storing import Storing
+from milepost.client.session import ClientSession
+from milepost.client.staging import StageSender
 from milepost.client.topic import KnownTopic, declaration
 from milepost.client.unsettled import PendingPut
 from milepost.errors import (
@@ -47,7 +47,7 @@ UNSURE: Final = "what was put into live topics and not yet confirmed by flush() 
 class Publisher:
     """Outboxes by topic, and the stamps of what leaves them."""
 
-    def __init__(self, session: Session, clock: Callable[[], float] | None) -> None:
+    def __init__(self, session: ClientSession, clock: Callable[[], float] | None) -> None:
         self._session = session
         self._clock = clock
         self._publisher = self._broker = 0
@@ -57,8 +57,8 @@ class Publisher:
         self._unsure = False  # something was put since the last flush
         self._flying: list[Outbox] = []  # sent something in this turn of the event loop
         self._turning = False
-        self.storing: Final = Storing(session, self)
-        self.staging: Final = Staging(session, self)
+        self.durable_puts: Final = DurablePuts(session, self)
+        self.staging: Final = StageSender(session, self)
         self.boxes: Final[dict[str, Outbox]] = {}
         self.declared: Final[dict[str, tuple[Schema, str | None]]] = {}  # by this client: schema and policy
         self.schemas: Final[dict[str, tuple[Schema, ...]]] = {}  # of every topic that was ever announced
@@ -70,14 +70,14 @@ class Publisher:
 
     def welcomed(self, welcome: Welcome) -> None:
         """A handshake was done: stamps go on above all that were given before."""
-        self.storing.recognised(welcome, self._publisher, self._broker)
+        self.durable_puts.recognised(welcome, self._publisher, self._broker)
         self._publisher, self._broker = welcome.publisher, welcome.broker_id
         self.batch_bytes = welcome.frame_bytes - PUT_HEADER
         for box in self.boxes.values():
             box.batch_bytes = self.batch_bytes
         clock = self._clock
         clock_ms = wall_clock(welcome) if clock is None else lambda: int(clock() * 1_000)
-        self.stamper = Stamper(clock_ms, max(welcome.mark, welcome.last, self.stamper.last))
+        self.stamper = Stamper(clock_ms, max(welcome.high_water, welcome.last, self.stamper.last))
 
     def announced(self, topic: KnownTopic) -> None:
         """A topic has a number, or a new version."""
@@ -108,13 +108,13 @@ class Publisher:
             if len(box) and box.number:
                 if not self._session.has_room:
                     break
-                if not box.durable or self.storing.has_room:
+                if not box.durable or self.durable_puts.has_room:
                     self.send(box)
         self._session.wake()  # also without room: an outbox that is empty now can take rows again
 
     def refuse(self, error: MilepostError, topic: str, put: int) -> None:
-        """The broker did not take a batch: whoever waits for it is told, or the next flush says so."""
-        if not self.storing.refuse(error, put):
+        """The broker refused a batch: its waiters get the error, or else the next flush raises it."""
+        if not self.durable_puts.refuse(error, put):
             self.refused += 1
             self.doubted(error)
             _log.error("the broker refused a put%s: %s", f" to topic {topic!r}" if topic else "", error)
@@ -134,7 +134,7 @@ class Publisher:
 
     def lost(self, error: MilepostError, was_used: bool) -> MilepostError:
         """A connection is gone; the error, and with it, if so, that what was sent last to live topics may be."""
-        self.storing.lost()
+        self.durable_puts.lost()
         if not was_used or not self._unsure:
             return error
         known = as_lost(error)
@@ -149,16 +149,16 @@ class Publisher:
         for box in self.boxes.values():
             box.gathering = False
             box.fail_waiters(error)
-        self.storing.stop(error)
+        self.durable_puts.stop(error)
         self.staging.stop(error)
 
-    async def restore(self, connection: Connection) -> None:
+    async def restore(self, connection: BrokerConnection) -> None:
         """Find the topics again, or declare them again: a broker that restarted has lost live ones."""
         for name, box in list(self.boxes.items()):
             box.number = await self.redeclare(connection.ask, name)
             if not box.number:
                 self._lose(box, None)
-        await self.storing.send_again(connection)
+        await self.durable_puts.send_again(connection)
         await self.staging.send_again(connection)
 
     async def redeclare(self, ask: Ask, name: str) -> int:
@@ -286,14 +286,14 @@ class Publisher:
         return sum(len(box) for box in list(self.boxes.values()))  # a copy: another thread may ask
 
     def _room_for(self, box: Outbox) -> bool:
-        return self.storing.has_room if box.durable else self._session.has_room
+        return self.durable_puts.has_room if box.durable else self._session.has_room
 
     # Putting
 
     async def put(self, topic: str, row: Any, key: bytes | uuid.UUID | None = None, wait: bool = True) -> None:
         """The long way of a put: to a durable topic, or nothing is in flight, or there is no room."""
         if key is not None:
-            await self.storing.put_keyed(topic, row, key, wait)
+            await self.durable_puts.put_keyed(topic, row, key, wait)
             return
         while True:
             self._session.require_open()
@@ -308,7 +308,7 @@ class Publisher:
             else:
                 await self._session.wait()
         if box.durable:
-            stored = self.storing.put(box, row, wait)
+            stored = self.durable_puts.put(box, row, wait)
             if stored is not None:
                 await stored
             return
@@ -349,7 +349,7 @@ class Publisher:
         self._fly(box)
         return True
 
-    async def breathe(self, box: Outbox) -> None:
+    async def let_others_run(self, box: Outbox) -> None:
         """An outbox is full: send it, and let the rest of the program have a turn; or make the next put wait."""
         if self._room_for(box):
             self.send(box)
@@ -409,7 +409,7 @@ class Publisher:
                 stop = len(batch)  # no small frame at the end
             made, start = self.piece(box, batch, start, stop)
             if box.durable:
-                stored.append(self.storing.send(box, made))
+                stored.append(self.durable_puts.send(box, made))
             else:
                 self._write(box, made)
             if start < len(batch):
@@ -423,7 +423,7 @@ class Publisher:
         try:
             async with asyncio.timeout(limit):
                 await self._processed()
-                await self.storing.settled()
+                await self.durable_puts.settled()
         except TimeoutError:
             raise TimedOut(f"the broker has not processed everything within {limit:g} s; it may still do so") from None
         doubt, self.doubt = self.doubt, None
@@ -434,7 +434,7 @@ class Publisher:
         """Wait until the broker has carried out everything that is in outboxes, or was sent."""
         while True:
             connection = await self.emptied()
-            if self.storing.unsettled and not self._unsure:
+            if self.durable_puts.unsettled and not self._unsure:
                 return  # nothing but durable puts, and the broker's word on those is still to come
             unsure, self._unsure = self._unsure, False
             try:
@@ -450,9 +450,9 @@ class Publisher:
     async def drained(self) -> None:
         """Wait until nothing is in an outbox, and everything durable is stored: before a client closes."""
         await self.emptied()
-        await self.storing.settled()
+        await self.durable_puts.settled()
 
-    async def emptied(self) -> Connection:
+    async def emptied(self) -> BrokerConnection:
         """Wait until nothing is in an outbox; the connection that took it."""
         while True:
             self._session.require_open()
@@ -478,7 +478,7 @@ class Publisher:
     def send(self, box: Outbox) -> None:
         """Send what waits for a topic, as far as there is room: `room` sends the rest."""
         if box.durable:
-            self.storing.send_box(box)
+            self.durable_puts.send_box(box)
             return
         self._fly(box)
         collector = box.collector()
@@ -500,13 +500,12 @@ class Publisher:
 
         `LimitExceeded` when the first alone is larger than a frame; it is lost then, and the rest is back too.
         """
-        batch = put.batch
-        stop, rows = 1, len(batch)
+        stop, rows = 1, len(put.batch)
         try:
-            made, stop = self.piece(box, batch, 0, rows)
+            made, stop = self.piece(box, put.batch, 0, rows)
         finally:
             if stop < rows:
-                box.give_back(PendingPut([(box, batch.slice(stop))], put.waiters, put.key))
+                box.give_back(PendingPut([(box, put.batch.slice(stop))], put.waiters, put.key))
         return made, stop == rows
 
     def piece(self, box: Outbox, batch: Batch | Draft, start: int, stop: int) -> tuple[Batch, int]:
@@ -593,10 +592,8 @@ def _draft(schema: Schema, source: Any) -> Draft | Batch:
 
 
 async def _all(stored: list[asyncio.Future[None]]) -> None:
-    """Wait for all frames of a put, then raise what the first failing one failed with."""
-    if len(stored) == 1:
-        await stored[0]
-    elif stored:
+    """Wait for all frames of a put, then raise the error of the first that failed."""
+    if stored:
         await asyncio.wait(stored)
-        for future in stored:
-            future.result()
+    for future in stored:
+        future.result()

@@ -12,7 +12,7 @@ from milepost import limits
 from milepost.batch import Batch
 from milepost.batch.plain_rows import PlainRows, plain_rows
 from milepost.client.durable import DurableSubscription
-from milepost.client.session import Session
+from milepost.client.session import ClientSession
 from milepost.client.subscriptions import Subscriptions
 from milepost.client.taken import QueueMessage
 from milepost.client.topic import parsed, schema_from
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class QueueSession:
     """The half of a client that is about queues."""
 
-    def __init__(self, session: Session, subscriptions: Subscriptions, use: Callable[[], None]) -> None:
+    def __init__(self, session: ClientSession, subscriptions: Subscriptions, use: Callable[[], None]) -> None:
         """`use` is called when something is to be stored: the broker's state counts from then on."""
         self.session: Final = session
         self._use = use

@@ -6,18 +6,18 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from milepost.client.connection import Parcel
 from milepost.client.durable import TOKEN_BYTES, Detacher, DurableSubscription
 from milepost.client.logbatch import LogBatch
-from milepost.client.options import PREFETCH, Options
+from milepost.client.options import PREFETCH, DurableOptions
 from milepost.client.start import position_on_wire
 from milepost.client.topic import require_text
+from milepost.client.window import DeliveryCredit
 from milepost.errors import Closed, InvalidValue
 
 TAKEN_BYTES: Final = 1 << 20  # that another thread takes at once: changing threads costs as much as a small batch
 
 
-class Read(DurableSubscription):
+class LogRead(DurableSubscription):
     """A replay that has a stop, and ends by itself. Made by `read` of a client, which hands out its batches.
 
     After a lost connection it goes on behind what has arrived: nothing comes twice, nothing is left out.
@@ -25,9 +25,9 @@ class Read(DurableSubscription):
 
     def __init__(self, client: Detacher, number: int, topic: str, where: str | None, start: Any, stop: Any) -> None:
         begin, end = checked_range(topic, start, stop)
-        options = Options("", {"position": begin}, False, PREFETCH, 0, "", True, end)
+        options = DurableOptions("", {"position": begin}, False, PREFETCH, 0, "", True, end)
         super().__init__(client, number, topic, where, options, os.urandom(TOKEN_BYTES))
-        self._taken: list[Parcel] = []
+        self._taken: list[DeliveryCredit] = []
 
     async def take_batches(self, most_bytes: int = 1) -> list[LogBatch]:
         """Batches that are here, of so many bytes or a little more, at least one; none when all were had.
@@ -46,10 +46,10 @@ class Read(DurableSubscription):
         found: list[LogBatch] = []
         size = 0
         while self._queue and size < most_bytes:
-            topic, batch, _, parcel = self._queue.popleft()
+            topic, batch, _, credit = self._queue.popleft()
             assert isinstance(batch, LogBatch)
             self.topic = topic
-            self._taken.append(parcel)
+            self._taken.append(credit)
             found.append(batch)
             size += len(batch.data)
         return found

@@ -12,9 +12,9 @@ import msgspec
 
 from milepost.address import DATABASE
 from milepost.client.backoff import LONGEST_SECONDS, Backoff
-from milepost.client.connection import Connection, Heard, Inbox
+from milepost.client.connection import BrokerConnection, Heard, Inbox
 from milepost.client.topic import KnownTopic
-from milepost.client.window import Window
+from milepost.client.window import DeliveryWindow
 from milepost.errors import Closed, ConnectionLost, HandshakeRefused, MilepostError, TimedOut
 from milepost.transport import Address
 from milepost.wire import Control, Hello, Welcome
@@ -22,13 +22,13 @@ from milepost.wire import Control, Hello, Welcome
 _log = logging.getLogger("milepost.client")
 
 
-class Host(Protocol):
+class SessionOwner(Protocol):
     """Whose session it is; told in the event loop's thread."""
 
     def welcomed(self, welcome: Welcome) -> None:
         """A handshake was done; the connection is not yet in use. Raising refuses the broker."""
 
-    async def restore(self, connection: Connection) -> None:
+    async def restore(self, connection: BrokerConnection) -> None:
         """Put topics and subscriptions on a new connection, which knows none; it is in use when this is done."""
 
     def room(self) -> None: ...
@@ -37,14 +37,14 @@ class Host(Protocol):
     def stored(self, put: int) -> None: ...
     def subscription_ended(self, number: int, error: MilepostError | None) -> None: ...
 
-    def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> MilepostError:
+    def lost(self, connection: BrokerConnection, error: MilepostError, was_used: bool) -> MilepostError:
         """A connection is gone; the error, with what it means for this client."""
 
     def failed(self, error: MilepostError) -> None:
         """Nothing will work any more: it was closed, or cannot connect again. Called once."""
 
 
-class Session:
+class ClientSession:
     """Connects, connects again, and lets requests wait for it. Holds the tasks of its client.
 
     Of several addresses it tries one after the other, beginning with the one that it was connected to last: a broker
@@ -53,7 +53,7 @@ class Session:
 
     def __init__(
         self,
-        host: Host,
+        host: SessionOwner,
         inboxes: dict[int, Any],
         addresses: Sequence[Address],
         hello: Hello,
@@ -65,7 +65,7 @@ class Session:
         self._addresses = addresses
         self._at = 0  # the address in use, or to be tried next
         self._hello = hello
-        self.window = Window(hello.window)
+        self.window = DeliveryWindow(hello.window)
         self._reconnects = reconnects
         self._supervisor: asyncio.Task[None] | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -74,7 +74,7 @@ class Session:
         self._sent_away = False
         self._waiters: list[asyncio.Future[None]] = []  # for room, for a connection, or for the end
         self.timeout = timeout  # seconds
-        self.connection: Connection | None = None  # the one in use
+        self.connection: BrokerConnection | None = None  # the one in use
         self.failure: MilepostError | None = None  # why nothing works any more
         self.reconnected = 0
 
@@ -149,7 +149,7 @@ class Session:
         self._at = (self._at + 1) % len(self._addresses)
 
     def remember(self) -> None:
-        """Something was put to a durable topic: new connections are to find its number and its mark again."""
+        """Something was put to a durable topic: new connections are to find its number and its high water again."""
         if not self._hello.resume:
             self._hello = msgspec.structs.replace(self._hello, resume=True)
 
@@ -157,7 +157,7 @@ class Session:
     def remembered(self) -> bool:
         return self._hello.resume
 
-    async def _first(self) -> Connection:
+    async def _first(self) -> BrokerConnection:
         """A connection to the first broker that takes this client; raises why the last one did not when none does.
 
         A refusal says more than that another one is away.
@@ -174,7 +174,7 @@ class Session:
                 self._next_address()
         raise AssertionError  # there is at least one address
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> BrokerConnection:
         kind = _kind(self._address)
         connection, welcome = await kind.open(
             self._address, self, self._inboxes, self._hello, self.timeout, self.window
@@ -186,13 +186,13 @@ class Session:
             raise
         return connection
 
-    def _use(self, connection: Connection) -> None:
+    def _use(self, connection: BrokerConnection) -> None:
         if connection.alive:
             self.connection = connection
             self._host.room()
             self.wake()  # room or not: requests wait for a connection only
 
-    async def _supervise(self, connection: Connection, ready: asyncio.Future[None]) -> None:
+    async def _supervise(self, connection: BrokerConnection, ready: asyncio.Future[None]) -> None:
         """The client's one task, around all others: connects again, and holds those of callbacks."""
         backoff = Backoff()
         clock = asyncio.get_running_loop().time
@@ -212,7 +212,7 @@ class Session:
                     return
                 connection = again
 
-    async def _again(self, backoff: Backoff) -> Connection | None:
+    async def _again(self, backoff: Backoff) -> BrokerConnection | None:
         """A new connection with everything on it that was on the old one, however long it takes; None if never."""
         attempts = 0
         refused = 0  # addresses in a row: in a cell that is being upgraded, brokers of the old protocol may be left
@@ -267,7 +267,7 @@ class Session:
     def subscription_ended(self, number: int, error: MilepostError | None) -> None:
         self._host.subscription_ended(number, error)
 
-    def ended(self, connection: Connection, error: MilepostError) -> None:
+    def ended(self, connection: BrokerConnection, error: MilepostError) -> None:
         was_used = self.connection is connection
         self._sent_away = not isinstance(error, ConnectionLost)
         if was_used:
@@ -292,7 +292,7 @@ class Session:
 
     async def ask_on(
         self, make: Callable[[int], Control], *, again: bool = True, heard: Heard | None = None
-    ) -> tuple[Connection, Any]:
+    ) -> tuple[BrokerConnection, Any]:
         """The same, with the connection that brought the reply."""
         self.require_open()
         try:
@@ -307,7 +307,7 @@ class Session:
         except TimeoutError:
             raise TimedOut(f"the broker did not answer within {self.timeout:g} s") from None
 
-    async def connected(self) -> Connection:
+    async def connected(self) -> BrokerConnection:
         """The connection in use, when there is one."""
         while True:
             self.require_open()
@@ -336,9 +336,9 @@ class Session:
                 waiter.set_result(None)
 
 
-def _kind(address: Address) -> type[Connection]:
+def _kind(address: Address) -> type[BrokerConnection]:
     """What leads to an address. A database is worked on in this process, by what stands above a client."""
     if address.scheme != DATABASE:
-        return Connection
-    kind: type[Connection] = import_module("milepost.brokerless").BrokerlessConnection
+        return BrokerConnection
+    kind: type[BrokerConnection] = import_module("milepost.brokerless").BrokerlessConnection
     return kind

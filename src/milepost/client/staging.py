@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost import limits
 from milepost.batch import Batch, Draft
-from milepost.client.connection import Connection
+from milepost.client.connection import BrokerConnection
 from milepost.client.outbox import Outbox
-from milepost.client.session import Session
+from milepost.client.session import ClientSession
 from milepost.client.topic import require_text
 from milepost.errors import ConnectionLost, InvalidValue, LimitExceeded, MilepostError, NotDurable, UnknownTopic
 from milepost.query import encode, enforce
 from milepost.wire import Control, Stage, Unstage
 from milepost.wire import Publish as PublishRequest
-from milepost.wire import Published as PublishedRequest
+from milepost.wire import PublishedEpoch as PublishedRequest
 from milepost.wire.stage import NUMBER_MOST, STAGE_HEADER
 
 if TYPE_CHECKING:
@@ -50,18 +50,18 @@ class _PendingStage:
         self.box: Final = box
         self.batch = batch
         self.done: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
-        self.connection: Connection | None = None  # the one it was last sent on
+        self.connection: BrokerConnection | None = None  # the one it was last sent on
 
     def failed(self, error: BaseException) -> None:
         if not self.done.done():
             self.done.set_exception(error)
-            self.done.exception()  # seen: whoever waits gets it all the same, and may have been cancelled
+            self.done.exception()  # retrieved here, because a cancelled waiter never does
 
 
-class Staging:
+class StageSender:
     """Sends pieces, keeps them until they are stored, and sends them again where the answer was lost."""
 
-    def __init__(self, session: Session, publisher: Publisher) -> None:
+    def __init__(self, session: ClientSession, publisher: Publisher) -> None:
         self._session = session
         self._publisher = publisher
         self._pending: dict[_PendingStage, None] = {}  # in the order in which they were sent
@@ -70,7 +70,7 @@ class Staging:
 
     # Told by the publisher
 
-    async def send_again(self, connection: Connection) -> None:
+    async def send_again(self, connection: BrokerConnection) -> None:
         """Send what is not answered on a new connection, in the same order; the store knows what it has."""
         for ticket in list(self._pending):
             if not ticket.box.number:
@@ -206,7 +206,7 @@ class Staging:
             stop = start + (stop - start) // 2
 
     def _post(
-        self, connection: Connection, key: tuple[str, int, int, int], box: Outbox, batch: Batch
+        self, connection: BrokerConnection, key: tuple[str, int, int, int], box: Outbox, batch: Batch
     ) -> asyncio.Future[None]:
         self._session.remember()
         sequence = self._sequences.pop(key, 0)
@@ -221,12 +221,12 @@ class Staging:
         self._write(connection, ticket)
         return ticket.done
 
-    def _write(self, connection: Connection, ticket: _PendingStage) -> None:
+    def _write(self, connection: BrokerConnection, ticket: _PendingStage) -> None:
         ticket.connection = connection
         answer = connection.stage(ticket.stage._replace(topic=ticket.box.number, data=ticket.batch.data))
         answer.add_done_callback(lambda future: self._answered(ticket, connection, future))
 
-    def _answered(self, ticket: _PendingStage, connection: Connection, answer: asyncio.Future[Any]) -> None:
+    def _answered(self, ticket: _PendingStage, connection: BrokerConnection, answer: asyncio.Future[Any]) -> None:
         if ticket.connection is not connection or ticket not in self._pending or answer.cancelled():
             return  # it was sent again since, or given up
         error = answer.exception()

@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from milepost.batch import Batch
-from milepost.client.connection import Connection, Parcel
+from milepost.client.connection import BrokerConnection
 from milepost.client.dispatch import Rows
 from milepost.client.logbatch import LogBatch
 from milepost.client.topic import advance
-from milepost.client.window import Window
+from milepost.client.window import DeliveryCredit, DeliveryWindow
 from milepost.wire import Subscribe
 
-BREATH_ROWS: Final = 4_096  # messages that are handed out before the rest of the program gets a turn
+TURN_ROWS: Final = 4_096  # messages that are handed out before the rest of the program gets a turn
 SKIPPED_KEPT: Final = 1_000  # topics that are named, with reasons: who makes topics is not who subscribes
 WILD: Final = frozenset("*>")  # words of a pattern
 
@@ -38,7 +38,7 @@ class Delivered(NamedTuple):
     topic: str
     batch: Batch
     rows: Rows
-    parcel: Parcel
+    credit: DeliveryCredit
 
 
 class Subscription:
@@ -51,9 +51,9 @@ class Subscription:
         message = await subscription.get(timeout=1.0)      # or None
 
     Messages are light views of the batch they came in; keep values, not views, for longer. Iteration ends when the
-    subscription or the client is closed. Whoever stops reading is throttled, dropped or disconnected as the topic's
-    policy says: at most the client's window of bytes waits here. After a disconnection for being slow, iteration raises
-    `SlowConsumer` behind what had arrived.
+    subscription or the client is closed. An application that stops reading is throttled, dropped or disconnected
+    as the topic's policy says: at most the client's window of bytes waits here. After a disconnection for being slow,
+    iteration raises `SlowConsumer` behind what had arrived.
 
     After a lost connection it goes on: with durable topics where it was, with live ones at what is put from then on.
     """
@@ -74,7 +74,7 @@ class Subscription:
         # Of durable topics, by the store's number: the position before which everything has arrived. While it is live,
         # `KnownTopic.reached` is ahead of it.
         self._positions: dict[int, dict[int, int]] = {}
-        self._on: Connection | None = None  # the connection that it is on
+        self._on: BrokerConnection | None = None  # the connection that it is on
         self._behind: dict[str, int] = {}  # topics whose missed rows come out of the log: name -> store's number
         self.hand: Callable[[Any], Any] | None = None  # a callback, while it waits for its next message
         self._outcome: Awaitable[Any] | BaseException | None = None  # what `hand` left to do to the task that serves it
@@ -82,12 +82,12 @@ class Subscription:
         self._waiters: list[asyncio.Future[None]] = []
         self._ended = False
         self._batch: Batch | None = None  # being handed out
-        self._indexes: Iterator[int] = iter(())  # of its rows, those still to come in this breath
+        self._indexes: Iterator[int] = iter(())  # of its rows, those still to come in this turn
         self.current: Iterator[Any] = iter(())  # the same as messages
-        self._rest: Sequence[int] = ()  # rows after this breath
-        self._parcel: Parcel | None = None
-        self._breath = 0  # rows handed out without a pause
-        self._at_once = BREATH_ROWS  # rows that are made ready together
+        self._rest: Sequence[int] = ()  # rows after this turn
+        self._credit: DeliveryCredit | None = None
+        self._turn_rows = 0  # rows handed out without a pause
+        self._at_once = TURN_ROWS  # rows that are made ready together
 
     def __repr__(self) -> str:
         where = f" where {self.where}" if self.where is not None else ""
@@ -107,7 +107,7 @@ class Subscription:
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         while True:
-            # The iterator is the subscription's, not the loop's: whoever breaks off leaves the rest to the next.
+            # The iterator is the subscription's, not the loop's: after a `break`, the next loop goes on there.
             for message in self.current:
                 yield message
             if not await self.advance():
@@ -123,7 +123,7 @@ class Subscription:
         """The next message; None when none came within `timeout` seconds, or when the subscription has ended."""
         for message in self.current:
             return message
-        await self._breathe()
+        await self._let_others_run()
         if timeout is None or self._step():  # a time limit costs as much as all the rest
             while True:
                 for message in self.current:
@@ -173,7 +173,7 @@ class Subscription:
 
         `hand` may be given messages while this waits for them.
         """
-        await self._breathe()
+        await self._let_others_run()
         while not self._step():
             if self._ended:
                 if self.error is not None:
@@ -203,52 +203,52 @@ class Subscription:
         if outcome is not None:
             await outcome
 
-    async def _breathe(self) -> None:
+    async def _let_others_run(self) -> None:
         """Let the rest of the program have a turn, after many messages without one."""
-        if self._breath >= BREATH_ROWS:
-            self._breath = 0
+        if self._turn_rows >= TURN_ROWS:
+            self._turn_rows = 0
             await asyncio.sleep(0)
 
     def _step(self) -> bool:
         """Go on to messages that are here. What was handed out before is done with, and its bytes go back."""
         if self._rest:
-            self._inhale(self._rest)
+            self._prepare(self._rest)
             return True
-        if self._parcel is not None:
-            self._parcel.release()
-            self._parcel = self._batch = None
+        if self._credit is not None:
+            self._credit.release()
+            self._credit = self._batch = None
         if not self._queue:
-            self._breath = 0
+            self._turn_rows = 0
             return False
-        self.topic, self._batch, rows, self._parcel = self._queue.popleft()
-        self._inhale(range(len(self._batch)) if rows is None else rows.tolist())
+        self.topic, self._batch, rows, self._credit = self._queue.popleft()
+        self._prepare(range(len(self._batch)) if rows is None else rows.tolist())
         return True
 
-    def _inhale(self, rows: Sequence[int]) -> None:
+    def _prepare(self, rows: Sequence[int]) -> None:
         assert self._batch is not None
         now, self._rest = rows[: self._at_once], rows[self._at_once :]
-        self._breath += len(now)
+        self._turn_rows += len(now)
         self._indexes = iter(now)
         self.current = self._batch.messages(self._indexes)
 
     # Giving, by the connection
 
-    def deliver(self, topic: str, batch: Batch, rows: Rows, parcel: Parcel) -> None:
+    def deliver(self, topic: str, batch: Batch, rows: Rows, credit: DeliveryCredit) -> None:
         """Rows for this subscription arrived."""
         if self._ended:
-            parcel.release()
+            credit.release()
             return
         if topic not in self.topics:
             self._cover(topic)
-        self._queue.append(Delivered(topic, batch, rows, parcel))
+        self._queue.append(Delivered(topic, batch, rows, credit))
         if self._waiters:
             self._wake()
 
-    def take(self, topic: str, batch: Batch, window: Window, size: int) -> None:
+    def take(self, topic: str, batch: Batch, window: DeliveryWindow, size: int) -> None:
         """One row arrived while a callback waits for it: `hand` is set. Its bytes go back when it was dealt with."""
         hand, self.hand = self.hand, None  # whatever comes while it runs is queued
         if hand is None or self._queue or self._ended:
-            self.deliver(topic, batch, None, Parcel(window, size, 1))
+            self.deliver(topic, batch, None, DeliveryCredit(window, size, 1))
             return
         self.topic = topic
         if topic not in self.topics:
@@ -264,15 +264,15 @@ class Subscription:
                 window.consumed(size)
                 return
             self._outcome = made
-        self._parcel = Parcel(window, size, 1)
+        self._credit = DeliveryCredit(window, size, 1)
         self._wake()
 
-    def handed(self, topic: str, batch: LogBatch, parcel: Parcel) -> None:
+    def handed(self, topic: str, batch: LogBatch, credit: DeliveryCredit) -> None:
         """Rows that were put while the connection was away."""
         stored = self._behind.get(topic)
         if stored is not None:
             advance(self._positions.setdefault(stored, {}), {batch.log: int(batch.offsets[-1]) + 1})
-        self.deliver(topic, batch, None, parcel)
+        self.deliver(topic, batch, None, credit)
 
     def _cover(self, *topics: str) -> None:
         self.topics.update(topics)
@@ -314,7 +314,7 @@ class Subscription:
             request=number, subscription=self.number, pattern=self.pattern, where=self.where, resume=resume
         )
 
-    def attached(self, connection: Connection, reply: Mapping[str, Any]) -> None:
+    def attached(self, connection: BrokerConnection, reply: Mapping[str, Any]) -> None:
         """The broker has it, on this connection."""
         self.confirmed = True
         self._on = connection
@@ -330,7 +330,7 @@ class Subscription:
         if not connection.alive:
             self.detached(connection)
 
-    def detached(self, connection: Connection) -> None:
+    def detached(self, connection: BrokerConnection) -> None:
         """A connection is gone: remember how far it has delivered, if this subscription was on it.
 
         One that is lost while subscriptions come back may have delivered rows to others, and none to this one.
@@ -378,9 +378,9 @@ class Subscription:
     def _drop_waiting(self) -> None:
         """Forget what waits to be taken; its bytes go back."""
         while self._queue:
-            self._queue.popleft().parcel.release()
+            self._queue.popleft().credit.release()
         deque(self._indexes, maxlen=0)  # a loop that is on its way through them ends too
         self._rest = ()
-        if self._parcel is not None:
-            self._parcel.release()
-            self._parcel = self._batch = None
+        if self._credit is not None:
+            self._credit.release()
+            self._credit = self._batch = None

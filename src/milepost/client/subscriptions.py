@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from milepost.client.backoff import Backoff
-from milepost.client.connection import Connection, Heard
+from milepost.client.connection import BrokerConnection, Heard
 from milepost.client.durable import DurableSubscription
 from milepost.client.publisher import Publisher
-from milepost.client.read import Read
-from milepost.client.session import Session
+from milepost.client.read import LogRead
+from milepost.client.session import ClientSession
 from milepost.client.subscription import Subscription
 from milepost.errors import (
     ConnectionLost,
@@ -38,7 +38,7 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self.by_number: Final[dict[int, Subscription]] = {}
-        self.session: Session  # set by the client: the session needs the numbers first
+        self.session: ClientSession  # set by the client: the session needs the numbers first
         self._numbers = 0
         self._dropped = 0  # rows, of subscriptions that are gone
         self._causes: dict[str, MilepostError] = {}  # why those that the broker ended were: by topic, and by name
@@ -71,7 +71,7 @@ class Subscriptions:
 
     def called(self, name: str) -> Sequence[Subscription]:
         """The subscriptions that a text means: a durable one of that name, or all to that topic or pattern; no read."""
-        every = [each for each in self.by_number.values() if not isinstance(each, Read)]
+        every = [each for each in self.by_number.values() if not isinstance(each, LogRead)]
         named = [each for each in every if isinstance(each, DurableSubscription) and each.options.name == name]
         return named or [each for each in every if each.pattern == name]
 
@@ -96,7 +96,7 @@ class Subscriptions:
 
     async def _ask(
         self, subscription: Subscription, make: Callable[[int], Control], heard: Heard | None = None
-    ) -> tuple[Connection, Any]:
+    ) -> tuple[BrokerConnection, Any]:
         """Ask for one. If this gives up before the answer, it tells the broker, which may have it and hand it rows."""
         answered = False
         try:
@@ -268,18 +268,18 @@ class Subscriptions:
 
     # Connections that come and go
 
-    def detached(self, connection: Connection, error: MilepostError) -> None:
+    def detached(self, connection: BrokerConnection, error: MilepostError) -> None:
         """A connection is gone. Plain subscriptions of a client that was too slow end, so its application hears."""
         for subscription in list(self.by_number.values()):
             subscription.detached(connection)
             if isinstance(error, SlowConsumer) and subscription.confirmed and not _is_durable(subscription):
                 self._ended(subscription, error)
 
-    async def restore(self, connection: Connection, publisher: Publisher) -> None:
+    async def restore(self, connection: BrokerConnection, publisher: Publisher) -> None:
         """Put them on a new connection, which knows none."""
         for subscription in list(self.by_number.values()):
             if not subscription.confirmed or subscription.ended:
-                continue  # whoever asked for it is still asking, or no longer wants it
+                continue  # its subscribe call is still under way, or was cancelled
             if not _is_durable(subscription) and subscription.pattern in publisher.schemas:
                 try:
                     await publisher.redeclare(connection.ask, subscription.pattern)
@@ -290,7 +290,7 @@ class Subscriptions:
                     continue
             await self._attach_again(connection, subscription)
 
-    async def _attach_again(self, connection: Connection, subscription: Subscription) -> None:
+    async def _attach_again(self, connection: BrokerConnection, subscription: Subscription) -> None:
         """Put a subscription on a new connection; what can change by itself is waited for, beside all else."""
         try:
             await self._ask_again(connection, subscription)
@@ -306,19 +306,19 @@ class Subscriptions:
                 and subscription.removing
                 and isinstance(error, UnknownSubscription)
             ):
-                return  # the answer was lost, and whoever removed it asks again
+                return  # the answer was lost, and its unsubscribe call asks again
             self._not_back(subscription, error)
 
-    async def _ask_again(self, connection: Connection, subscription: Subscription) -> None:
+    async def _ask_again(self, connection: BrokerConnection, subscription: Subscription) -> None:
         await connection.ask(lambda number: subscription.request(number, back=True), heard=subscription.attached)
-        if subscription.number not in self.by_number:  # given up meanwhile, with nobody to tell
+        if subscription.number not in self.by_number:  # ended meanwhile
             connection.unsubscribe(subscription.number)
 
     def _not_back(self, subscription: Subscription, error: MilepostError) -> None:
         _log.error("the subscription to %s did not come back: %s", subscription.name, error)
         self.stop(subscription, error)
 
-    async def _keep_attaching(self, connection: Connection, subscription: Subscription) -> None:
+    async def _keep_attaching(self, connection: BrokerConnection, subscription: Subscription) -> None:
         backoff = Backoff()
         while True:
             await asyncio.sleep(backoff.next())

@@ -14,7 +14,7 @@ from milepost.errors import IncompatibleSchema, InvalidValue, LimitExceeded, Mil
 from milepost.query import parse_schema
 from milepost.schema import MessageType, Schema, Versions, from_dataclass
 from milepost.schema.relax import relaxed
-from milepost.wire import Control, Declare, Hand, Topic
+from milepost.wire import Control, Declare, Hand, TopicAnnounced
 
 SCHEMAS_KEPT: Final = 512  # parsed texts; a client that reconnects hears of the same ones again
 
@@ -62,7 +62,7 @@ class KnownTopic:
 
     __slots__ = ("_schemas", "durable", "name", "number", "reached", "reader", "slow", "stored", "versions")
 
-    def __init__(self, said: Topic, before: KnownTopic | None = None) -> None:
+    def __init__(self, said: TopicAnnounced, before: KnownTopic | None = None) -> None:
         """`before`: the same topic, announced earlier on the connection."""
         if not said.schemas:
             raise ProtocolError(f"the broker announced topic {said.name!r} without a schema")

@@ -18,7 +18,7 @@ from milepost.batch import Batch
 from milepost.batch.header import Buffer
 from milepost.batch.plain_rows import PlainRows
 from milepost.client.acks import BatchRows
-from milepost.client.connection import Connection
+from milepost.client.connection import BrokerConnection
 from milepost.client.durable import DurableSubscription
 from milepost.client.taken import Classes, QueueMessage, TakenBatch, micros
 from milepost.client.topic import require_text
@@ -82,7 +82,7 @@ class _Pending:
         self.frame: Final = frame
         self.batch: Final = batch
         self.receipt: Final = receipt
-        self.connection: Connection | None = None  # that it was sent on last
+        self.connection: BrokerConnection | None = None  # that it was sent on last
 
 
 class Transaction:
@@ -454,7 +454,7 @@ class Transaction:
             self._give_up(TransactionAborted("a request in it was cancelled, and so it was undone; run it again"))
         raise error
 
-    async def _sent(self, connection: Connection, step: int) -> list[Buffer]:
+    async def _sent(self, connection: BrokerConnection, step: int) -> list[Buffer]:
         """Send what was enqueued before a step and is not on this connection yet, but for the parts of its last frames.
 
         Those go with the request, in one write; what has to wait for room is not kept for that.

@@ -8,15 +8,15 @@ from datetime import datetime
 from typing import Any
 
 from milepost.batch.atoms import timestamp_of
-from milepost.client.session import Session
+from milepost.client.session import ClientSession
 from milepost.client.topic import require_text
 from milepost.wire import (
     Decide,
     Decisions,
     DeleteTransfer,
     ForgetDecision,
-    Holding,
-    InDoubt,
+    HoldingRequest,
+    ListInDoubt,
     Settle,
     SetTransfer,
     Transfers,
@@ -46,7 +46,7 @@ class HoldingInfo:
 class TransferVerbs:
     """What `AsyncClient` can do with transfers."""
 
-    _session: Session
+    _session: ClientSession
 
     # Transfers
 
@@ -88,7 +88,7 @@ class TransferVerbs:
 
     async def in_doubt(self, coordinator: str | None = None) -> list[tuple[str, str]]:
         """Prepared transactions that wait for a decision, of one coordinator or of all: name and coordinator."""
-        found = await self._session.ask(lambda request: InDoubt(request=request, coordinator=coordinator))
+        found = await self._session.ask(lambda request: ListInDoubt(request=request, coordinator=coordinator))
         return [(gid, decider) for gid, decider in found]
 
     # and the one that decides
@@ -114,5 +114,5 @@ class TransferVerbs:
 
     async def holding(self, number: int) -> HoldingInfo:
         """What is to be known of the messages that a transaction under way has taken; `Transaction.number`."""
-        reply = await self._session.ask(lambda request: Holding(request=request, number=number))
+        reply = await self._session.ask(lambda request: HoldingRequest(request=request, number=number))
         return HoldingInfo(int(reply["remaining"]), {int(number): timestamp_of(ends) for number, ends in reply["ends"]})

@@ -31,7 +31,7 @@ class PendingPut:
         self.waiters: Final = waiters  # of durable puts: for the storing of its rows
         self.key: Final = key  # of its single row, which leaves in a frame of its own; empty for rows without one
         self.stamp = stamp  # of the last row; 0: it has not left
-        self.unwatched = False  # nobody waits for some of the rows: a flush tells if they fail
+        self.unwatched = False  # some of the rows have no waiter: the next flush raises if they fail
         self.final = True
         self.first = self.last = UNSENT  # numbers of its PUT frames on this connection
         self.doubtful = False  # it is sent again, though it may be stored: then a duplicate is this one itself
@@ -55,7 +55,7 @@ class PendingPut:
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_exception(error)
-                waiter.exception()  # seen: whoever waits gets it all the same, and may have been cancelled
+                waiter.exception()  # retrieved here, because a cancelled waiter never does
 
 
 class Unsettled:
@@ -77,18 +77,18 @@ class Unsettled:
         while self.puts and self.puts[0].last <= number:
             self._pop().stored()
 
-    def reached(self, mark: int) -> None:
-        """What a publisher's mark says on a new connection: everything up to the put with that stamp is stored.
+    def reached(self, high_water: int) -> None:
+        """What a publisher's high water says on a new connection: everything up to the put with that stamp is stored.
 
-        A mark that lies between the stamps of puts is no mark of a commit, as each of them is stored all or none:
-        the broker may have seen a live put with that stamp. Then all are sent again, and the store, which compares
-        with what it has committed, takes those that it does not have.
+        A high water between the stamps of puts is not that of a commit, because each put is stored all or none: the
+        broker may have seen a live put with that stamp. Then all are sent again, and the store takes those that it
+        does not have.
         """
-        if any(put.stamp == mark for put in self.puts):
-            while self.puts and self.puts[0].stamp <= mark:
+        if any(put.stamp == high_water for put in self.puts):
+            while self.puts and self.puts[0].stamp <= high_water:
                 self._pop().stored()
         for put in self.puts:
-            put.doubtful = put.doubtful or put.stamp <= mark
+            put.doubtful = put.doubtful or put.stamp <= high_water
 
     def _pop(self) -> PendingPut:
         put = self.puts.popleft()

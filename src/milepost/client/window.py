@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from milepost.wire import Credit
 
 if TYPE_CHECKING:
-    from milepost.client.connection import Connection
+    from milepost.client.connection import BrokerConnection
 
 
-class Window:
+class DeliveryWindow:
     """Bounds what brokers may send before it is taken. Deliveries of a lost connection that wait here still count.
 
     Each connection begins with what is left of the window, and is given credit for whatever is taken, no matter on
@@ -24,9 +24,9 @@ class Window:
         self.allowed = size  # bytes; what the broker allows
         self.held = 0  # bytes that were delivered and not yet taken
         self._taken = 0  # bytes that were taken and are not yet given back
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
 
-    def begin(self, connection: Connection) -> int:
+    def begin(self, connection: BrokerConnection) -> int:
         """A new connection is about to introduce itself: the bytes that are in use."""
         self._connection = connection
         self._taken = 0
@@ -45,3 +45,20 @@ class Window:
         if self._taken and connection is not None and connection.alive:
             connection.say(Credit(self._taken))
             self._taken = 0
+
+
+class DeliveryCredit:
+    """The bytes of a delivery: they go back to the broker as credit when all its subscriptions have taken it."""
+
+    __slots__ = ("_holders", "_size", "_window")
+
+    def __init__(self, window: DeliveryWindow, size: int, holders: int) -> None:
+        self._window = window
+        self._size = size
+        self._holders = holders
+
+    def release(self) -> None:
+        """A subscription has taken it."""
+        self._holders -= 1
+        if not self._holders:
+            self._window.consumed(self._size)

@@ -4,7 +4,7 @@
 
     publishers      Enrol, Append, AppendRows
     topics          MakeTopic, ChangeTopic, DropTopic, Trim
-    subscriptions   Attach, Move, Release, Hold, Remove
+    subscriptions   Attach, Move, Release, RetentionHold, Remove
     staging         Stage, Publish, Unstage, Epoch
     work            operations of other parts than the log; `Barrier`
     queues          transactions on queues, looks into them, administration
@@ -34,12 +34,13 @@ from milepost.operations.records import (
     TopicRecord,
 )
 from milepost.operations.staging import Epoch, Publish, Published, Stage, Staged, Unstage
-from milepost.operations.subscriptions import Attach, Attached, Hold, Move, Release, Remove
+from milepost.operations.subscriptions import Attach, Attached, Move, Release, Remove, RetentionHold
 from milepost.operations.topics import ChangeTopic, DropTopic, Made, MakeTopic, Trim
 from milepost.operations.work import Barrier, Look, Work
 
 Operation: TypeAlias = (
-    Enrol | Append | AppendRows | MakeTopic | ChangeTopic | DropTopic | Trim | Attach | Move | Release | Remove | Hold
+    Enrol | Append | AppendRows | MakeTopic | ChangeTopic | DropTopic | Trim | Attach | Move | Release | Remove
+    | RetentionHold
     | Stage | Publish | Unstage | Epoch | Work
 )  # fmt: skip
 
@@ -61,7 +62,7 @@ __all__ = [
     "Move",
     "Release",
     "Remove",
-    "Hold",
+    "RetentionHold",
     "Stage",
     "Staged",
     "Publish",

@@ -26,13 +26,13 @@ class Enrolled(NamedTuple):
     """A publisher as the store knows it."""
 
     number: int
-    mark: int  # the highest stamp that is committed
+    high_water: int  # the highest stamp that is committed
 
 
 class Append(NamedTuple):
     """Rows of one publisher, stored all or none: `Appended`. Their stamps increase over all parts.
 
-    Rows whose stamps are not above the publisher's mark are stored already, and not stored again. `Fenced` when
+    Rows whose stamps are not above the publisher's high water are stored already, and not stored again. `Fenced` when
     another process has enrolled the publisher; `DuplicateMessage` when `token` was seen before in one of the topics.
     """
 

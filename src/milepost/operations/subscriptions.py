@@ -67,7 +67,7 @@ class Release(NamedTuple):
     epoch: int
 
 
-class Hold(NamedTuple):
+class RetentionHold(NamedTuple):
     """Make or move a hold, a named cursor that nobody is served from: where it is, a `Position` of all of its logs.
 
     It moves forward only, log by log, by whichever broker is asked: nobody owns it, so the same again changes nothing.

@@ -67,7 +67,7 @@ class FirstDequeue(Promise):
             try:
                 return Performed(0, (nothing(session, queue, self._now),))
             except faults.DRIVER_ERRORS as error:
-                if faults.kind(error) is not faults.Kind.AGAIN:
+                if faults.kind(error) is not faults.FaultKind.AGAIN:
                     raise
                 # As when another broker has deleted the queue since. Nothing was there, and that is the answer.
                 return Performed(0, (Got([]),))

@@ -19,7 +19,7 @@ from milepost.queues.first_dequeue import nothing
 from milepost.queues.numbers import enqueued_us
 from milepost.queues.selection import Criteria, Head
 from milepost.queues.states import NEVER_US
-from milepost.storage import reading
+from milepost.storage import lookups
 from milepost.storage.database import Session
 from milepost.storage.execution import WorkContext
 
@@ -122,7 +122,7 @@ def count(session: Session, place: WorkContext, after: int, listed: int) -> Coun
     for number in [each for each in numbers if each > after] + [each for each in numbers if each <= after]:
         try:
             if number == _LAGS:
-                lags = reading.lags(session, listed)
+                lags = lookups.lags(session, listed)
             else:
                 queue = known.queues[number]
                 counted[queue.name] = statistics(session, queue, place.time_us, COUNTED)

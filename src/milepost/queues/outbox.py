@@ -30,7 +30,7 @@ from milepost.queues.messages import insert_headers, make_groups
 from milepost.queues.numbers import OUTBOX_LANE, mid
 from milepost.queues.states import NEVER_US
 from milepost.storage.database import Session
-from milepost.storage.pipeline import Answer
+from milepost.storage.pipeline import StatementResult
 from milepost.storage.statement import Statement
 
 SCHEMA: Final = "milepost"
@@ -99,7 +99,7 @@ class _Borrowed(Session):
         cursor = self._cursor()
         cursor.row_factory = tuple_row
         cursor.execute(text.encode(), values)
-        return Answer(cursor.fetchall() if cursor.description is not None else (), cursor.rowcount)
+        return StatementResult(cursor.fetchall() if cursor.description is not None else (), cursor.rowcount)
 
     def rows(self, statement: Statement, **values: Any) -> Sequence[Any]:
         found: Sequence[Any] = self._asked(statement, values).fetchall()

@@ -29,8 +29,8 @@ from milepost.wire import (
     Enqueue,
     Finish,
     ForgetDecision,
-    Holding,
-    InDoubt,
+    HoldingRequest,
+    ListInDoubt,
     MoveMessages,
     Purge,
     Queues,
@@ -41,8 +41,8 @@ from milepost.wire import (
 )
 
 ADMINISTRATION: Final = (
-    DeclareType, Types, DeleteType, DeclareQueue, DeleteQueue, Queues, Browse, MoveMessages, Purge, Decide, InDoubt,
-    Decisions, ForgetDecision, Settle, Holding, SetTransfer, DeleteTransfer, Transfers,
+    DeclareType, Types, DeleteType, DeclareQueue, DeleteQueue, Queues, Browse, MoveMessages, Purge, Decide, ListInDoubt,
+    Decisions, ForgetDecision, Settle, HoldingRequest, SetTransfer, DeleteTransfer, Transfers,
 )  # fmt: skip
 ENDS: Final = ("commit", "abort", "prepare", "flush")
 
@@ -91,10 +91,10 @@ def operation_of(request: Any) -> Any:
             return operations.Decisions()
         case ForgetDecision():
             return operations.ForgetDecision(request.gid)
-        case Settle() | Holding():
+        case Settle() | HoldingRequest():
             if not 0 < request.number < 1 << 63:
                 raise InvalidValue(f"number = {request.number}: takes the number of a transaction")
-            if isinstance(request, Holding):
+            if isinstance(request, HoldingRequest):
                 return transfers.Holding(request.number)
             return transfers.Settle(request.gid, request.number)
         case SetTransfer():
@@ -105,7 +105,7 @@ def operation_of(request: Any) -> Any:
             return transfers.DeleteTransfer(request.queue)
         case Transfers():
             return transfers.Transfers()
-    assert isinstance(request, InDoubt)
+    assert isinstance(request, ListInDoubt)
     return operations.Prepared(request.coordinator)
 
 
@@ -146,11 +146,11 @@ def answer_to(request: Any, outcome: Any) -> tuple[Any, Visible]:
             value = {"messages": outcome}
         case Decide():
             return {"repeated": outcome.repeated}, Visible(outcome.touched)
-        case InDoubt() | Decisions():
+        case ListInDoubt() | Decisions():
             value = [list(each) for each in outcome]
         case Settle():
             return {"commit": outcome[0]}, Visible(outcome[1])
-        case Holding():
+        case HoldingRequest():
             value = {"remaining": outcome.remaining, "ends": [list(each) for each in outcome.ends]}
         case Transfers():
             value = [each._asdict() | {"address": masked(each.address)} for each in outcome]

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from milepost.batch.neighbours import ENTRY, join_encoded, runs
 from milepost.operations import StoredEntry
 from milepost.schema import Schema
-from milepost.storage.reading import TIME
+from milepost.storage.lookups import TIME
 
 RUN_ENTRIES: Final = 64  # joined in one step: some milliseconds, and everybody who writes waits for it
 RUN_WORTH: Final = 32  # entries that are worth a step, however small they are

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, QueuePool
 
 from milepost.storage import faults
-from milepost.storage.faults import Kind
+from milepost.storage.faults import FaultKind
 from milepost.storage.outage import Outage
 from milepost.storage.session import Session
 from milepost.storage.statement import Statement
@@ -121,7 +121,7 @@ class Database(ABC):
                     found = function(session)
             except faults.DRIVER_ERRORS as error:
                 kind = faults.kind(error)
-                if kind is Kind.LOST:
+                if kind is FaultKind.LOST:
                     self._reading.dispose()
                 if not self.again(kind, error, attempt, began, tried):
                     raise faults.fault(error, self.place) from error
@@ -142,16 +142,16 @@ class Database(ABC):
         if self.outage is not None:
             self.outage.answered(tried)
 
-    def again(self, kind: Kind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
+    def again(self, kind: FaultKind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
         """Whether to try again what failed, after waiting for what is in the way.
 
         It was the `attempt`-th of a call that began at `began`, and began itself at `tried`.
         """
         if self.outage is None:
-            return kind in (Kind.LOST, Kind.AGAIN) and attempt < ATTEMPTS
-        if kind is Kind.LOST:
+            return kind in (FaultKind.LOST, FaultKind.AGAIN) and attempt < ATTEMPTS
+        if kind is FaultKind.LOST:
             return self.outage.failed(faults.said(error), began, tried)
-        if kind is Kind.AGAIN and time.monotonic() < began + self.outage.limit_s:
+        if kind is FaultKind.AGAIN and time.monotonic() < began + self.outage.limit_s:
             self.outage.pause()
             return True
         return False

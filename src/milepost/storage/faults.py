@@ -12,7 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from milepost.errors import CorruptLog, StoreError, StoreFull, StoreUnavailable
 
 
-class Kind(Enum):
+class FaultKind(Enum):
     """What to do about an error."""
 
     LOST = "the connection or the file cannot be trusted: connect again"
@@ -23,77 +23,79 @@ class Kind(Enum):
 
 
 _SQLITE: Final = {
-    sqlite3.SQLITE_FULL: Kind.FULL,
-    sqlite3.SQLITE_CORRUPT: Kind.CORRUPT,
-    sqlite3.SQLITE_NOTADB: Kind.CORRUPT,
-    sqlite3.SQLITE_IOERR: Kind.LOST,
-    sqlite3.SQLITE_CANTOPEN: Kind.LOST,
-    sqlite3.SQLITE_PROTOCOL: Kind.LOST,
-    sqlite3.SQLITE_READONLY: Kind.LOST,
-    sqlite3.SQLITE_BUSY: Kind.AGAIN,
-    sqlite3.SQLITE_LOCKED: Kind.AGAIN,
+    sqlite3.SQLITE_FULL: FaultKind.FULL,
+    sqlite3.SQLITE_CORRUPT: FaultKind.CORRUPT,
+    sqlite3.SQLITE_NOTADB: FaultKind.CORRUPT,
+    sqlite3.SQLITE_IOERR: FaultKind.LOST,
+    sqlite3.SQLITE_CANTOPEN: FaultKind.LOST,
+    sqlite3.SQLITE_PROTOCOL: FaultKind.LOST,
+    sqlite3.SQLITE_READONLY: FaultKind.LOST,
+    sqlite3.SQLITE_BUSY: FaultKind.AGAIN,
+    sqlite3.SQLITE_LOCKED: FaultKind.AGAIN,
 }
 _SHORT_READ: Final = 522  # SQLITE_IOERR_SHORT_READ: the file ends in the middle of a page
 # An SQLSTATE, or its first three or two characters: the longest that is here counts.
 _POSTGRESQL: Final = {
-    "08": Kind.LOST,  # the connection
-    "23505": Kind.AGAIN,  # two made the same thing at once: the second now finds it
-    "25006": Kind.LOST,  # read-only: a standby, perhaps; the next connection may find the server that took over
-    "25P03": Kind.LOST,  # the server ended an idle transaction, and its session
-    "25P04": Kind.LOST,  # … and one that took longer than transaction_timeout
-    "40": Kind.AGAIN,  # deadlocks, and transactions that cannot be put in an order
-    "42P01": Kind.AGAIN,  # a queue's table that another broker has just dropped: the next look finds no such queue
-    "53": Kind.AGAIN,  # a resource, as memory
-    "53100": Kind.FULL,  # … the disk
-    "53300": Kind.LOST,  # … connections: there may be room for one later
-    "55P03": Kind.AGAIN,  # a lock was not to be had in time
-    "57014": Kind.AGAIN,  # statement_timeout, or an operator cancelled it
-    "57P": Kind.LOST,  # the server stops, starts, crashed, or ends sessions
-    "58": Kind.LOST,  # its disk or its system fails
-    "XX001": Kind.CORRUPT, "XX002": Kind.CORRUPT,
+    "08": FaultKind.LOST,  # the connection
+    "23505": FaultKind.AGAIN,  # two made the same thing at once: the second now finds it
+    "25006": FaultKind.LOST,  # read-only: a standby, perhaps; the next connection may find the server that took over
+    "25P03": FaultKind.LOST,  # the server ended an idle transaction, and its session
+    "25P04": FaultKind.LOST,  # … and one that took longer than transaction_timeout
+    "40": FaultKind.AGAIN,  # deadlocks, and transactions that cannot be put in an order
+    "42P01": FaultKind.AGAIN,  # a queue's table that another broker has just dropped: the next look finds no such queue
+    "53": FaultKind.AGAIN,  # a resource, as memory
+    "53100": FaultKind.FULL,  # … the disk
+    "53300": FaultKind.LOST,  # … connections: there may be room for one later
+    "55P03": FaultKind.AGAIN,  # a lock was not to be had in time
+    "57014": FaultKind.AGAIN,  # statement_timeout, or an operator cancelled it
+    "57P": FaultKind.LOST,  # the server stops, starts, crashed, or ends sessions
+    "58": FaultKind.LOST,  # its disk or its system fails
+    "XX001": FaultKind.CORRUPT, "XX002": FaultKind.CORRUPT,
 }  # fmt: skip
 _AWAY: Final = frozenset({"08", "57", "58"})  # classes of a server that does not answer; others say what is in the way
 
 
-def kind(error: BaseException) -> Kind:
+def kind(error: BaseException) -> FaultKind:
     """What an error of SQLAlchemy or of a driver means."""
     if isinstance(error, PoolTimeout):
-        return Kind.LOST
+        return FaultKind.LOST
     driver: Any = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(driver, sqlite3.Error):
         code = getattr(driver, "sqlite_errorcode", None)
         if code is None:
-            return Kind.LOST if isinstance(driver, sqlite3.ProgrammingError) else Kind.REFUSED
-        return Kind.CORRUPT if code == _SHORT_READ else _SQLITE.get(code & 0xFF, Kind.REFUSED)
+            return FaultKind.LOST if isinstance(driver, sqlite3.ProgrammingError) else FaultKind.REFUSED
+        return FaultKind.CORRUPT if code == _SHORT_READ else _SQLITE.get(code & 0xFF, FaultKind.REFUSED)
     state = _state(error)
     if state is None:  # psycopg: the connection failed, or was closed; the server said nothing
-        return Kind.LOST if type(driver).__name__ in ("OperationalError", "ConnectionTimeout") else Kind.REFUSED
-    return _POSTGRESQL.get(state, _POSTGRESQL.get(state[:3], _POSTGRESQL.get(state[:2], Kind.REFUSED)))
+        return (
+            FaultKind.LOST if type(driver).__name__ in ("OperationalError", "ConnectionTimeout") else FaultKind.REFUSED
+        )
+    return _POSTGRESQL.get(state, _POSTGRESQL.get(state[:3], _POSTGRESQL.get(state[:2], FaultKind.REFUSED)))
 
 
 def fault(error: BaseException, place: str) -> StoreError:
     """The error that callers get, about the store at `place`."""
     words = said(error)
     match kind(error):
-        case Kind.FULL:
+        case FaultKind.FULL:
             return StoreFull(
                 f"the disk of the store {place} is full, and nothing was stored: make room, then try again"
             )
-        case Kind.CORRUPT if "SQLITE_NOTADB" in words:
+        case FaultKind.CORRUPT if "SQLITE_NOTADB" in words:
             return CorruptLog(
                 f"{place} is no SQLite database, or its first page is damaged: give another file as the store, "
                 "or restore it from a backup"
             )
-        case Kind.CORRUPT:
+        case FaultKind.CORRUPT:
             return CorruptLog(
                 f"the store {place} is damaged ({words}): stop the broker and restore it from a backup, "
                 "or take what can be read into a new one"
             )
-        case Kind.LOST | Kind.AGAIN if (_state(error) or "08")[:2] not in _AWAY:
+        case FaultKind.LOST | FaultKind.AGAIN if (_state(error) or "08")[:2] not in _AWAY:
             return StoreUnavailable(
                 f"the store {place} cannot do it now ({words}): see what is in the way, then try again"
             )
-        case Kind.LOST | Kind.AGAIN:
+        case FaultKind.LOST | FaultKind.AGAIN:
             return StoreUnavailable(f"the store {place} does not answer ({words}): see that it runs, then try again")
         case _:
             return StoreError(f"the store {place} refused a statement: {words}")

@@ -1,4 +1,4 @@
-"""Holds: named cursors that nobody is served from, and before which alone rows may go.
+"""Holds: named cursors without a consumer. Retention removes only rows before them.
 
 A hold is a row among the subscriptions, so that everything that asks how far the slowest has got counts it, and a name
 is either a hold or a subscription. What tells it apart is its options; it has no owner, no epoch and no members.
@@ -10,8 +10,8 @@ import json
 from typing import Any
 
 from milepost.errors import BrokerError, SubscriptionExists, TopicMismatch, UnknownTopic
-from milepost.operations import Hold, Position
-from milepost.storage import reading, statements
+from milepost.operations import Position, RetentionHold
+from milepost.storage import lookups, statements
 from milepost.storage.database import Session
 
 
@@ -26,7 +26,7 @@ def require_none(name: str, options: dict[str, Any]) -> None:
         raise SubscriptionExists(f"{name!r} is a hold, which nobody is served from; take another name, or remove it")
 
 
-def hold(session: Session, wanted: Hold, time_us: int) -> Position:
+def hold(session: Session, wanted: RetentionHold, time_us: int) -> Position:
     """Make a hold or move it, in a transaction that has begun; where it is."""
     found = session.row(statements.FIND_SUBSCRIPTION, name=wanted.name)
     if found is None:
@@ -35,7 +35,7 @@ def hold(session: Session, wanted: Hold, time_us: int) -> Position:
             raise UnknownTopic(f"no durable topic has the number {wanted.topic}; it was deleted")
     else:
         _require_same(wanted, found[1], json.loads(found[3]))
-    extents = reading.extents(session, wanted.topic).get(wanted.topic, {})
+    extents = lookups.extents(session, wanted.topic).get(wanted.topic, {})
     for log, offset in (wanted.position or {}).items():
         end = extents[log].next if log in extents else 0
         if offset > end:
@@ -60,7 +60,7 @@ def hold(session: Session, wanted: Hold, time_us: int) -> Position:
     return dict.fromkeys(extents, 0) | cursors | ahead
 
 
-def _require_same(wanted: Hold, topic: int, options: dict[str, Any]) -> None:
+def _require_same(wanted: RetentionHold, topic: int, options: dict[str, Any]) -> None:
     if not is_hold(options):
         kind = SubscriptionExists if topic == wanted.topic else TopicMismatch
         raise kind(f"{wanted.name!r} is a durable subscription, and so no hold; take another name")

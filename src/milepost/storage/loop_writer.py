@@ -17,10 +17,10 @@ from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
 from milepost.errors import Closed
 from milepost.operations import Entry, Operation, Work
-from milepost.storage import waiting
+from milepost.storage import waits
 from milepost.storage.store import Store
-from milepost.storage.upkeep import Step
-from milepost.storage.writer import MAINTAIN_S, Done, Pace, Writer, _Given
+from milepost.storage.upkeep import UpkeepStep
+from milepost.storage.writer import MAINTAIN_S, Done, MaintenancePace, Writer, _Given
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class LoopWriter(Writer):
         ] = []  # of the greenlet, to be told when it is left
         self._busy = False
         self._ended: asyncio.Future[None] | None = None
-        self._pace = Pace(self._maintain_s, self._loop.time(), self._store.beat_s)
+        self._pace = MaintenancePace(self._maintain_s, self._loop.time(), self._store.beat_s)
         self._timer = self._loop.call_at(self._pace.due, self._look)
 
     def _put(self, given: _Given) -> None:
@@ -111,8 +111,8 @@ class LoopWriter(Writer):
         self._busy = True
         began = self._loop.time()
 
-        def over(outcome: asyncio.Future[Step]) -> None:
-            step = outcome.result() if outcome.exception() is None else Step(more=False, worked=False)
+        def over(outcome: asyncio.Future[UpkeepStep]) -> None:
+            step = outcome.result() if outcome.exception() is None else UpkeepStep(more=False, worked=False)
             self._pace.stepped(began, self._loop.time(), step)
             self._timer.cancel()
             self._timer = self._loop.call_at(self._pace.due, self._look)
@@ -164,7 +164,7 @@ class _Work:
         """Run something up to where it first waits; `then` is called when it is over. One at a time."""
 
         def run() -> None:
-            waiting.current.set(self)  # a greenlet has a context of its own
+            waits.current.set(self)  # a greenlet has a context of its own
             work()
 
         self._own, self._then = greenlet(run), then

@@ -9,8 +9,8 @@ from milepost.schema import Schema
 PUBLISHERS_KNOWN: Final = 200_000  # kept in memory, some 200 bytes each; others are looked up when they write
 
 
-class Holder(NamedTuple):
-    """Who writes: a log, and this process's hold on it."""
+class LogHolder(NamedTuple):
+    """The log that this process writes, and the epoch that fences it."""
 
     log: int
     opening: int
@@ -19,20 +19,20 @@ class Holder(NamedTuple):
     lease_us: int
 
 
-class Publisher(NamedTuple):
+class PublisherState(NamedTuple):
     """A publisher that this process enrolled."""
 
     epoch: int
-    mark: int
+    high_water: int
     home: int  # the log where it was enrolled first
     trail: dict[int, int]  # topic -> log: where it wrote last, as far as that is not `home`
 
 
-class Memory:
-    """What a process may remember between transactions, because nobody else changes it while its epochs hold."""
+class StoreMemory:
+    """What a process may remember between transactions, because no other process changes it while its epochs hold."""
 
     def __init__(self) -> None:
-        self.publishers: Final[dict[int, Publisher]] = {}
+        self.publishers: Final[dict[int, PublisherState]] = {}
         self.nexts: Final[dict[int, int]] = {}  # topic -> the next offset in this log
         self.schemas: Final[dict[tuple[int, int], Schema]] = {}  # by topic and fingerprint; for ever the same
         self.parts: Final[dict[str, Any]] = {}  # what other parts remember of their own; they know when it is old
@@ -41,7 +41,7 @@ class Memory:
         self.publishers.clear()
         self.nexts.clear()
 
-    def learn(self, publishers: dict[int, Publisher], nexts: dict[int, int], dropped: set[int]) -> None:
+    def learn(self, publishers: dict[int, PublisherState], nexts: dict[int, int], dropped: set[int]) -> None:
         """Take over what a transaction did, once it is committed."""
         self.publishers.update(publishers)
         while len(self.publishers) > PUBLISHERS_KNOWN:

@@ -20,7 +20,7 @@ QUIET_S: Final = 10.0  # between two lines in the log about outages: a server th
 _log: Final = logging.getLogger(__name__)
 
 
-class Line(Protocol):
+class WatchedConnection(Protocol):
     """A connection. `since` is when it began to wait for an answer; 0.0 when it waits for none."""
 
     since: float
@@ -43,7 +43,7 @@ class Outage:
         self._place = place
         self._probe = probe
         self._changed = threading.Condition()
-        self._lines: WeakSet[Line] = WeakSet()
+        self._lines: WeakSet[WatchedConnection] = WeakSet()
         self._since: float | None = None  # when the server was waited for first, while it is away
         self._said = "the broker is stopping"
         self._refusing = False
@@ -61,7 +61,7 @@ class Outage:
 
     # Connections
 
-    def add(self, line: Line) -> None:
+    def add(self, line: WatchedConnection) -> None:
         """A connection: from now on its waits have an end."""
         with self._changed:
             self._lines.add(line)
@@ -70,7 +70,7 @@ class Outage:
                 self._checked = time.monotonic()
                 threading.Thread(target=self._watch, name="milepost-watch", daemon=True).start()
 
-    def remove(self, line: Line) -> None:
+    def remove(self, line: WatchedConnection) -> None:
         """It is closed."""
         with self._changed:
             self._lines.discard(line)
@@ -138,7 +138,7 @@ class Outage:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody uses it any more."""
+        """It is not used any more."""
         self._closed.set()
 
     # In threads of its own

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from milepost import limits
 from milepost.errors import QueryTooCostly
-from milepost.storage.pipeline import Answer, Pipeline, simple
+from milepost.storage.pipeline import StatementPipeline, StatementResult, simple
 from milepost.storage.session import Check, Session
 from milepost.storage.statement import Statement
 from milepost.storage.watch import stopping, too_long, too_much_text
@@ -46,7 +46,9 @@ class PipedSession(Session):
         self._waiting: list[_Later] = []
         self._execute = self._plainly
         kept = connection.info  # as long as the driver's connection lives, whoever has it from the pool
-        self._pipeline: Pipeline = kept.get("pipeline") or kept.setdefault("pipeline", Pipeline(self._driver))
+        self._pipeline: StatementPipeline = kept.get("pipeline") or kept.setdefault(
+            "pipeline", StatementPipeline(self._driver)
+        )
 
     def rows(self, statement: Statement, **values: Any) -> Sequence[Any]:
         found: Sequence[Any] = self._asked(statement, values).fetchall()
@@ -184,7 +186,7 @@ class PipedSession(Session):
         if error.sqlstate in RAISED and place < len(waiting) and waiting[place].raises:
             check = waiting[place].check
             assert check is not None
-            check(Answer((), -1))  # as no statement has it that was carried out
+            check(StatementResult((), -1))  # as no statement has it that was carried out
 
 
 def _timeout(left_ms: int) -> str:

@@ -18,7 +18,7 @@ from psycopg import Error, OperationalError, pq
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 
-from milepost.storage import waiting
+from milepost.storage import waits
 
 PREPARED: Final = 1_000  # statements kept prepared in the server, some ten kilobytes each; the longest unused goes
 _INT4: Final = 1 << 31
@@ -41,7 +41,7 @@ def simple(values: Sequence[Any]) -> bool:
     return True
 
 
-class Answer:
+class StatementResult:
     """What a statement gave, whole: rows as tuples, and how many it changed."""
 
     __slots__ = ("_at", "_rows", "rowcount")
@@ -70,7 +70,7 @@ class Answer:
         """Nothing is open."""
 
 
-class Pipeline:
+class StatementPipeline:
     """The prepared statements of one connection. Used by one thread, and not while psycopg uses the connection."""
 
     def __init__(self, driver: Any) -> None:
@@ -82,7 +82,7 @@ class Pipeline:
         self._poll = select.poll()
         self._poll.register(self._connection.socket, select.POLLIN)
 
-    def run(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[Answer]:
+    def run(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[StatementResult]:
         """Run texts with values for `$1` and so on; the answers. After an error none of the later ones was run."""
         self._driver.since = time.monotonic()  # a wait that is too long is ended from outside: see `outage`
         try:
@@ -90,7 +90,7 @@ class Pipeline:
         finally:
             self._driver.since = 0.0
 
-    def _run(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[Answer]:
+    def _run(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[StatementResult]:
         while len(self._names) > PREPARED:  # never in between: one run may need more than are kept
             _, old = self._names.popitem(last=False)
             self._connection.exec_(b"DEALLOCATE " + old)
@@ -136,7 +136,7 @@ class Pipeline:
 
     def _result(self) -> Any:
         """The next result, waited for; None: there are no more of a statement, or at all."""
-        connection, waiter = self._connection, waiting.current.get()
+        connection, waiter = self._connection, waits.current.get()
         while True:
             unsent = connection.flush()
             if not unsent and not connection.is_busy():
@@ -176,16 +176,16 @@ class Pipeline:
         error = error_from_result(result)
         return error if error.sqlstate is not None else OperationalError(*error.args)
 
-    def _answer(self, result: Any) -> Answer:
+    def _answer(self, result: Any) -> StatementResult:
         changed = result.command_tuples
         if result.status != pq.ExecStatus.TUPLES_OK:
-            return Answer((), changed if changed is not None else -1)
+            return StatementResult((), changed if changed is not None else -1)
         count = result.ntuples
         if not count:
-            return Answer((), changed or 0)
+            return StatementResult((), changed or 0)
         loader = Transformer(self._driver)
         loader.set_pgresult(result)
-        return Answer(loader.load_rows(0, count, tuple), changed or 0)
+        return StatementResult(loader.load_rows(0, count, tuple), changed or 0)
 
 
 def _written(values: Sequence[Any]) -> tuple[tuple[int, ...], list[bytes | None] | None, list[int] | None]:

@@ -96,13 +96,13 @@ class SqliteSession(Session):
         return len(rows)
 
     def _each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
-        if statement is not statements.MOVE_MARKS or len(rows) == 1:
+        if statement is not statements.MOVE_HIGH_WATERS or len(rows) == 1:
             return super().each(statement, rows, **values)
         by_epoch: dict[int, list[dict[str, Any]]] = {}
         for row in rows:
             by_epoch.setdefault(row["epoch"], []).append(row)
         return sum(
-            self.run(statements.MOVE_MARKS_AT_ONCE, marks=_marks(alike), epoch=epoch)
+            self.run(statements.MOVE_HIGH_WATERS_AT_ONCE, high_waters=_high_waters(alike), epoch=epoch)
             for epoch, alike in by_epoch.items()
         )
 
@@ -129,13 +129,13 @@ class SqliteSession(Session):
         held = self._held
         if held is None or [each.statement for each in held] != _AT_ONCE:
             return False
-        (touched,), marks, grown, entries = (each.rows for each in held)
-        epoch = marks[0]["epoch"]
-        if len(grown) != 1 or len(entries) != 1 or any(row["epoch"] != epoch for row in marks):
+        (touched,), high_waters, grown, entries = (each.rows for each in held)
+        epoch = high_waters[0]["epoch"]
+        if len(grown) != 1 or len(entries) != 1 or any(row["epoch"] != epoch for row in high_waters):
             return False
         values = entries[0] | {
             "epoch": touched["epoch"], "next": grown[0]["next"],
-            "marks": _marks(marks), "publishers": len(marks), "publisher_epoch": epoch,
+            "high_waters": _high_waters(high_waters), "publishers": len(high_waters), "publisher_epoch": epoch,
         }  # fmt: skip
         try:
             if not self._prepared:
@@ -144,7 +144,7 @@ class SqliteSession(Session):
                 self._prepared = True
             self.append_at_once(values)
         except sqlite3.Error as error:
-            if faults.kind(error) is not faults.Kind.REFUSED:
+            if faults.kind(error) is not faults.FaultKind.REFUSED:
                 raise
             return False  # a check failed: statement by statement it will be found out which
         self._held = None
@@ -155,10 +155,10 @@ class SqliteSession(Session):
         self._driver.execute(statements.APPEND_AT_ONCE.of(self._dialect), values)
 
 
-def _marks(rows: list[dict[str, Any]]) -> str:
-    """The marks of publishers, by number, as an object of JSON."""
-    return "{" + ",".join([f'"{row["number"]}":{row["mark"]}' for row in rows]) + "}"
+def _high_waters(rows: list[dict[str, Any]]) -> str:
+    """The high waters of publishers, by number, as an object of JSON."""
+    return "{" + ",".join([f'"{row["number"]}":{row["high_water"]}' for row in rows]) + "}"
 
 
-_APPENDS: Final = frozenset((statements.MOVE_MARKS, statements.GROW, statements.INSERT_ENTRY))
-_AT_ONCE: Final = [statements.TOUCH_LOG, statements.MOVE_MARKS, statements.GROW, statements.INSERT_ENTRY]
+_APPENDS: Final = frozenset((statements.MOVE_HIGH_WATERS, statements.GROW, statements.INSERT_ENTRY))
+_AT_ONCE: Final = [statements.TOUCH_LOG, statements.MOVE_HIGH_WATERS, statements.GROW, statements.INSERT_ENTRY]

@@ -1,7 +1,7 @@
 """Staging: rows that are stored and not seen, until the epoch of their sink is published.
 
-A sink is whoever writes epochs, as a query of Spark does. A *stage* is what one attempt at one part of an epoch has
-staged, and its *pieces* are batches. Only whole stages are ever published or thrown away.
+A sink is a program that writes epochs, such as a query of Spark. A *stage* is what one attempt at one part of an epoch
+has staged, and its *pieces* are batches. Only whole stages are ever published or thrown away.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from milepost.errors import CorruptLog, LimitExceeded, StagingLost
 from milepost.operations import Part, Publish, Stage, Staged, Unstage
 from milepost.query import parse_schema
 from milepost.schema import Schema
-from milepost.storage import reading, statements
+from milepost.storage import lookups, statements
 from milepost.storage.database import Session
 
 READ_BYTES: Final = 16 << 20  # of pieces, in one statement
@@ -32,7 +32,7 @@ class Sink(NamedTuple):
     bytes: int  # staged
 
 
-class Staging:
+class StagingWrites:
     """What one transaction does about staging. Checks come before the first write: what is refused leaves nothing.
 
     `schemas` is kept between transactions: by topic and fingerprint, which never mean anything else.
@@ -72,7 +72,7 @@ class Staging:
                 f"follow what the sink {stage.sink!r} has of it: a piece before it failed, or its rows were thrown "
                 "away, or another client uses these numbers; stage under a new attempt"
             )
-        # A process that is no more had begun this attempt, and how far it got nobody knows: this one begins it anew.
+        # Another process began this attempt, and it is not known how far it came: this one begins it anew.
         freed = found[3] if found is not None and not mine else 0
         total = sink.bytes - freed + size
         if total > limits.STAGED_BYTES:
@@ -194,7 +194,7 @@ class Staging:
         discard(self._session, stages)
 
     def _opened(self, piece: int, topic: int, rows: int, data: Any) -> Part:
-        whole = reading.intact(rows, data)
+        whole = lookups.intact(rows, data)
         if whole is None:
             raise CorruptLog(
                 f"a staged piece for topic {topic} is not what was written: unstage its epoch, and stage it again"
@@ -219,7 +219,7 @@ class Staging:
 
 
 def discard(session: Session, stages: list[int]) -> None:
-    """Nobody will see these stages; their pieces are removed in steps, by upkeep."""
+    """Throw stages away; upkeep removes their pieces in steps."""
     if stages:
         rows = [{"stage": number} for number in stages]
         session.each(statements.DISCARD, rows)

@@ -18,7 +18,7 @@ FIND_LOG: Final = Statement("""
 MAKE_LOG: Final = Statement("""
     INSERT INTO logs (name, broker_id, address, opening, epoch, commits, last_us, seen_us)
     VALUES (:name, :broker_id, :address, 0, 0, 0, 0, 0)""")
-# A process begins to write a log: whoever wrote it before has lost it.
+# A process begins to write a log: the process that wrote it before has lost it.
 OPEN_LOG: Final = Statement("""
     UPDATE logs SET opening = opening + 1, epoch = epoch + 1, address = :address, seen_us = {now}
     WHERE number = :log""")
@@ -26,7 +26,7 @@ OPEN_LOG: Final = Statement("""
 REOPEN_LOG: Final = Statement("""
     UPDATE logs SET epoch = epoch + 1, seen_us = {now} WHERE number = :log AND opening = :opening
     RETURNING epoch, commits""")
-# The state of a log that nobody else can have touched.
+# The state of a log that no other process can have changed.
 SEE_LOG: Final = Statement("SELECT epoch, commits FROM logs WHERE number = :log AND opening = :opening")
 # The first statement of each write: may this process still write, and count it.
 # On PostgreSQL it fails by itself (division by zero) when another process has the log: the commit may travel with it.
@@ -54,19 +54,19 @@ LEAVE_SUBSCRIPTIONS: Final = Statement("""
 
 # Publishers
 
-# It is here now: whoever had it can no longer move its mark.
+# Enrol a publisher here: the process that had it can no longer move its high water.
 ENROL: Final = Statement("""
     UPDATE publishers SET epoch = epoch + 1, log = :log, opening = :opening, seen_us = :time_us WHERE key = :key
-    RETURNING number, mark, epoch, home""")
+    RETURNING number, high_water, epoch, home""")
 # Is a number taken?
 NUMBER_TAKEN: Final = Statement("SELECT 1 FROM publishers WHERE number = :number")
 # A publisher that was never seen.
 MAKE_PUBLISHER: Final = Statement("""
-    INSERT INTO publishers (number, key, mark, epoch, home, log, opening, seen_us)
+    INSERT INTO publishers (number, key, high_water, epoch, home, log, opening, seen_us)
     VALUES (:number, :key, 0, 1, :log, :log, :opening, :time_us)""")
 # Publishers that this process enrolled, as they are now.
 KNOWN_PUBLISHERS: Final = Statement("""
-    SELECT number, mark, epoch, home FROM publishers
+    SELECT number, high_water, epoch, home FROM publishers
     WHERE number {in numbers} AND log = :log AND opening = :opening""")
 # Where a publisher that moved wrote last.
 TRAIL: Final = Statement("SELECT topic, log FROM trails WHERE publisher = :publisher")
@@ -74,18 +74,18 @@ TRAIL: Final = Statement("SELECT topic, log FROM trails WHERE publisher = :publi
 FOLLOW: Final = Statement("""
     INSERT INTO trails (publisher, topic, log) VALUES (:publisher, :topic, :log)
     ON CONFLICT (publisher, topic) DO UPDATE SET log = excluded.log""")
-# Move the marks of publishers that are still enrolled here; the count tells whether all were.
-MOVE_MARKS: Final = Statement(
-    "UPDATE publishers SET mark = :mark WHERE number = :number AND epoch = :epoch",
+# Move the high waters of publishers that are still enrolled here; the count tells whether all were.
+MOVE_HIGH_WATERS: Final = Statement(
+    "UPDATE publishers SET high_water = :high_water WHERE number = :number AND epoch = :epoch",
     postgresql="""
-    UPDATE publishers SET mark = moved.mark
-    FROM unnest(CAST(:number AS bigint[]), CAST(:epoch AS bigint[]), CAST(:mark AS bigint[]))
-        AS moved (number, epoch, mark)
+    UPDATE publishers SET high_water = moved.high_water
+    FROM unnest(CAST(:number AS bigint[]), CAST(:epoch AS bigint[]), CAST(:high_water AS bigint[]))
+        AS moved (number, epoch, high_water)
     WHERE publishers.number = moved.number AND publishers.epoch = moved.epoch""",
 )
-# The same on SQLite: the marks of many that have one epoch, as an object of JSON.
-MOVE_MARKS_AT_ONCE: Final = Statement("""
-    UPDATE publishers SET mark = given.value FROM json_each(:marks) AS given
+# The same on SQLite: the high waters of many that have one epoch, as an object of JSON.
+MOVE_HIGH_WATERS_AT_ONCE: Final = Statement("""
+    UPDATE publishers SET high_water = given.value FROM json_each(:high_waters) AS given
     WHERE number = CAST(given.key AS INTEGER) AND epoch = :epoch""")
 # Which keys are remembered for a topic, or for any topic (0)?
 TAKEN: Final = Statement(
@@ -110,7 +110,7 @@ REMEMBER: Final = Statement(
 FIND_NEXT: Final = Statement("""
     SELECT extents.next FROM topics LEFT JOIN extents ON extents.topic = topics.number AND extents.log = :log
     WHERE topics.number = :topic""")
-# Nobody may drop a topic while its first extent is made.
+# No process may drop a topic while its first extent is made.
 HOLD_TOPIC: Final = Statement("SELECT 1 FROM topics WHERE number = :topic {for_share}")
 # The same, alone: its schemas are about to change.
 HOLD_TOPIC_ALONE: Final = Statement("SELECT 1 FROM topics WHERE number = :topic {for_update}")
@@ -138,7 +138,7 @@ GROW: Final = Statement(
 )
 # On SQLite: what a transaction consists of that appends to one topic, as one row, and what becomes of such a row.
 APPENDING: Final = """
-    CREATE TEMP VIEW appending (log, epoch, time_us, marks, publishers, publisher_epoch, topic, first, next, rows,
+    CREATE TEMP VIEW appending (log, epoch, time_us, high_waters, publishers, publisher_epoch, topic, first, next, rows,
                                 bytes, times, after_log, after_offset, seal, data, piece)
     AS SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"""
 APPENDING_DONE: Final = """
@@ -146,7 +146,7 @@ APPENDING_DONE: Final = """
         UPDATE logs SET commits = commits + 1, last_us = NEW.time_us, seen_us = NEW.time_us
             WHERE number = NEW.log AND epoch = NEW.epoch;
         SELECT RAISE(ROLLBACK, 'log') WHERE changes() <> 1;
-        UPDATE publishers SET mark = given.value FROM json_each(NEW.marks) AS given
+        UPDATE publishers SET high_water = given.value FROM json_each(NEW.high_waters) AS given
             WHERE number = CAST(given.key AS INTEGER) AND epoch = NEW.publisher_epoch;
         SELECT RAISE(ROLLBACK, 'publishers') WHERE changes() <> NEW.publishers;
         UPDATE extents SET next = NEW.next, bytes = bytes + NEW.bytes, entries = entries + 1
@@ -158,9 +158,9 @@ APPENDING_DONE: Final = """
                     NEW.after_log, NEW.after_offset, NEW.seal, NEW.data, NEW.piece);
     END"""
 APPEND_AT_ONCE: Final = Statement("""
-    INSERT INTO appending (log, epoch, time_us, marks, publishers, publisher_epoch, topic, first, next, rows, bytes,
-                           times, after_log, after_offset, seal, data, piece)
-    VALUES (:log, :epoch, :first_us, :marks, :publishers, :publisher_epoch, :topic, :first, :next, :rows, :bytes,
+    INSERT INTO appending (log, epoch, time_us, high_waters, publishers, publisher_epoch, topic, first, next, rows,
+                           bytes, times, after_log, after_offset, seal, data, piece)
+    VALUES (:log, :epoch, :first_us, :high_waters, :publishers, :publisher_epoch, :topic, :first, :next, :rows, :bytes,
             :times, :after_log, :after_offset, :seal, :data, :piece)""")
 # Entries from the one that holds an offset on, each with what the topic has; when none is there, one row without one.
 READ: Final = Statement(
@@ -325,9 +325,9 @@ LAGS: Final = Statement("""
 # Some topics, in the order of their numbers.
 SOME_TOPICS: Final = Statement("""
     SELECT number, name, slow, age_s, bytes, hold FROM topics WHERE number > :after ORDER BY number LIMIT :most""")
-# Logs whose brokers are gone: whoever finds them looks after them.
+# Logs whose brokers are gone: the broker that finds them maintains them.
 SILENT_LOGS: Final = Statement("SELECT number FROM logs WHERE {now} - seen_us > :lease_us")
-# Nobody may make a subscription to a topic while its rows go.
+# No process may make a subscription to a topic while its rows go.
 CLAIM_TOPIC: Final = Statement("SELECT 1 FROM topics WHERE number = :topic {for_update}")
 # The oldest entries of a topic in a log.
 OLDEST: Final = Statement("""
@@ -378,11 +378,11 @@ FORGET_MEMBERS: Final = Statement("""
         SELECT subscription, member FROM members WHERE seen_us < :before ORDER BY seen_us LIMIT :most)""")
 # Publishers that were enrolled long ago, to look at.
 OLD_PUBLISHERS: Final = Statement("""
-    SELECT number, key, mark, seen_us FROM publishers
+    SELECT number, key, high_water, seen_us FROM publishers
     WHERE seen_us < :before AND seen_us > :after ORDER BY seen_us LIMIT :most""")
 # A publisher goes, unless it has come back.
 FORGET_PUBLISHER: Final = Statement("""
-    DELETE FROM publishers WHERE number = :number AND mark = :mark AND seen_us = :seen_us""")
+    DELETE FROM publishers WHERE number = :number AND high_water = :high_water AND seen_us = :seen_us""")
 FORGET_TRAIL: Final = Statement("DELETE FROM trails WHERE publisher = :number")
 
 # Staging
@@ -432,7 +432,7 @@ SILENT_STAGES: Final = Statement("""
 # The same one, kept from others until the transaction ends, if it is silent still.
 SILENT_SINK: Final = Statement("""
     SELECT epoch, seen_us FROM sinks WHERE number = :sink AND seen_us < :before {for_update}""")
-# Sinks that nobody has heard of for very long, and that have nothing staged.
+# Sinks without a write for very long, and with nothing staged.
 FORGET_SINKS: Final = Statement("""
     DELETE FROM sinks WHERE number IN (
         SELECT number FROM sinks WHERE seen_us < :before AND bytes = 0 ORDER BY number LIMIT :most)""")

@@ -31,14 +31,14 @@ from milepost.operations import (
     TopicRecord,
     Work,
 )
-from milepost.storage import faults, migrations, reading, statements, waiting
+from milepost.storage import faults, lookups, migrations, statements, waits
 from milepost.storage.database import ATTEMPTS, Database, Session
 from milepost.storage.execution import Committed, Promise, Spoiled, WorkContext, execute
-from milepost.storage.faults import DRIVER_ERRORS, Kind
-from milepost.storage.memory import Holder, Memory
+from milepost.storage.faults import DRIVER_ERRORS, FaultKind
+from milepost.storage.memory import LogHolder, StoreMemory
 from milepost.storage.sqlite import Sqlite
-from milepost.storage.transaction import Stale, Transaction
-from milepost.storage.upkeep import Step, Upkeep
+from milepost.storage.transaction import GroupCommit, Stale
+from milepost.storage.upkeep import Upkeep, UpkeepStep
 from milepost.storage.url import parsed, url_of
 
 STALE_MOST: Final = 20  # times that others may change what this process remembers, during one write
@@ -97,11 +97,11 @@ class Store:
         self._database = database
         self._name = broker
         self._lease_s = lease_s
-        self._memory = Memory()
+        self._memory = StoreMemory()
         self._looked: dict[str, Any] = {}  # what parts remember that only look; their threads are several
         self._closing = threading.Event()
         self._session: Session | None = None
-        self._pending: tuple[int, Transaction, Committed] | None = None  # a commit whose outcome is not known
+        self._pending: tuple[int, GroupCommit, Committed] | None = None  # a commit whose outcome is not known
         self._late: list[Entry] = []  # of commits that were found to have happened, after their callers had an error
         self._must_mend = False
         self._seen_commits = 0  # what the log's row said when it was taken again
@@ -129,8 +129,8 @@ class Store:
         self._upkeep = Upkeep(database, self._memory, remember_s, staged_s)
         self._beaten = time.monotonic()
 
-    def _take(self, session: Session, address: str, broker_id: int, time_us: int) -> tuple[Holder, int, int, int]:
-        """Take the log over from whoever had it."""
+    def _take(self, session: Session, address: str, broker_id: int, time_us: int) -> tuple[LogHolder, int, int, int]:
+        """Take the log over from the process that had it."""
         free = self._database.claim(session, self._name)
         session.say(self._database.begin)
         found = session.row(statements.FIND_LOG, name=self._name, time_us=time_us)
@@ -148,7 +148,7 @@ class Store:
             )
         session.run(statements.OPEN_LOG, log=number, address=address, time_us=time_us)
         session.say("COMMIT")
-        holder = Holder(number, opening + 1, epoch + 1, self.shared, int(self._lease_s * 1e6))
+        holder = LogHolder(number, opening + 1, epoch + 1, self.shared, int(self._lease_s * 1e6))
         return holder, commits, last_us, known_id
 
     # Writing
@@ -182,7 +182,7 @@ class Store:
                 return committed._replace(asked_s=asked_s) if asked_s else committed
             except _Overtaken:
                 self._pending = None  # it was found out before the commit
-                self._failed(Kind.REFUSED)
+                self._failed(FaultKind.REFUSED)
                 raise self._fenced() from None
             except Spoiled as spoiled:
                 self._roll_back()
@@ -206,11 +206,11 @@ class Store:
                 if not self._again(kind, error, attempt, began, tried):
                     raise self._in_doubt(operations) or faults.fault(error, self._database.place) from error
             except StoreUnavailable as error:  # it is waited for no longer; or, from mending, it is being read
-                self._failed(Kind.LOST)
-                if not self._again(Kind.LOST, error, attempt, began, tried):
+                self._failed(FaultKind.LOST)
+                if not self._again(FaultKind.LOST, error, attempt, began, tried):
                     raise self._in_doubt(operations) or error from None
             except BaseException:
-                self._failed(Kind.REFUSED)
+                self._failed(FaultKind.REFUSED)
                 raise
 
     def _attempt(
@@ -223,7 +223,7 @@ class Store:
         touch = self._database.begin_transaction(session, promised)
         holder = self._holder
         session.later(touch, self._require_held, raises=True, log=holder.log, epoch=holder.epoch, time_us=time_us)
-        transaction = Transaction(session, holder, self._memory, time_us)
+        transaction = GroupCommit(session, holder, self._memory, time_us)
         transaction.asked_s = asked_s
         committed = transaction.run(operations, refused, until)
         pending = self._commits + 1, transaction, committed
@@ -294,7 +294,7 @@ class Store:
 
     def _connected(self) -> Session:
         """The writing connection; a new one, with the log in hand, after the old one was lost."""
-        return self._session if self._session is not None else waiting.aside(self._reconnect)
+        return self._session if self._session is not None else waits.aside(self._reconnect)
 
     def _reconnect(self) -> Session:
         if self._closing.is_set():
@@ -329,24 +329,24 @@ class Store:
             "this one must end"
         )
 
-    def _failed(self, kind: Kind) -> None:
+    def _failed(self, kind: FaultKind) -> None:
         """Clean up after an error. When a commit's outcome is open, or the connection lost, begin with a new one."""
-        if kind is Kind.FULL and not self.shared:
+        if kind is FaultKind.FULL and not self.shared:
             # SQLite has not written the end of the transaction, so it did not happen; and a new connection would want
             # room that is not there.
             self._pending = None
-        if self._pending is not None or kind in (Kind.LOST, Kind.CORRUPT):
-            self._must_mend |= kind is Kind.LOST
+        if self._pending is not None or kind in (FaultKind.LOST, FaultKind.CORRUPT):
+            self._must_mend |= kind is FaultKind.LOST
             self._drop()
         else:
             self._roll_back()
 
-    def _again(self, kind: Kind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
-        if self._pending is not None and kind not in (Kind.LOST, Kind.AGAIN):
+    def _again(self, kind: FaultKind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
+        if self._pending is not None and kind not in (FaultKind.LOST, FaultKind.AGAIN):
             if attempt >= ATTEMPTS:
                 return False
-            kind = Kind.AGAIN  # nobody knows whether it is committed: that is found out first
-        return waiting.aside(lambda: self._database.again(kind, error, attempt, began, tried))
+            kind = FaultKind.AGAIN  # nobody knows whether it is committed: that is found out first
+        return waits.aside(lambda: self._database.again(kind, error, attempt, began, tried))
 
     def _roll_back(self) -> None:
         if self._session is not None:
@@ -371,7 +371,7 @@ class Store:
         `offset` on were removed, it begins with what is there. `CorruptLog` when an entry is not what was written.
         """
         return self._database.read(
-            lambda session: reading.read(session, topic, log, offset, max_bytes, max_rows), snapshot=False
+            lambda session: lookups.read(session, topic, log, offset, max_bytes, max_rows), snapshot=False
         )
 
     def read_single(self, topic: int, log: int, offset: int, *, max_rows: int | None = None) -> list[bytes]:
@@ -380,12 +380,12 @@ class Store:
         They are checked as `read` checks them. When there is nothing, `read` says what there is, or what is wrong.
         """
         return self._database.read(
-            lambda session: reading.read_single(session, topic, log, offset, max_rows), snapshot=False
+            lambda session: lookups.read_single(session, topic, log, offset, max_rows), snapshot=False
         )
 
     def resolve(self, topic: int, start: Start) -> Position:
         """Where a start is now, in all logs."""
-        return self._database.read(lambda session: reading.resolve(session, topic, start))
+        return self._database.read(lambda session: lookups.resolve(session, topic, start))
 
     def inspect(self, work: Work, time_us: int) -> Any:
         """Do work that changes nothing, from any thread."""
@@ -400,19 +400,19 @@ class Store:
 
     def topics(self) -> list[TopicRecord]:
         """All durable topics."""
-        return self._database.read(reading.topics)
+        return self._database.read(lookups.topics)
 
     def extents(self, topic: int | None = None) -> dict[int, dict[int, Extent]]:
         """What topics have: by topic, then by log."""
-        return self._database.read(lambda session: reading.extents(session, topic), snapshot=False)
+        return self._database.read(lambda session: lookups.extents(session, topic), snapshot=False)
 
     def subscriptions(self, topic: int) -> list[SubscriptionRecord]:
         """The named subscriptions to a topic."""
-        return self._database.read(lambda session: reading.subscriptions(session, topic))
+        return self._database.read(lambda session: lookups.subscriptions(session, topic))
 
     # Upkeep and the end
 
-    def maintain(self, time_us: int) -> Step:
+    def maintain(self, time_us: int) -> UpkeepStep:
         """One short step of upkeep, from the writing thread. Raises as `write` does."""
         # By a clock that nobody sets: an hour back, and this broker would be silent for that hour.
         silent = time.monotonic() - self._beaten > self.beat_s
@@ -425,11 +425,11 @@ class Store:
         except DRIVER_ERRORS as error:
             kind = faults.kind(error)
             self._failed(kind)
-            if kind is Kind.LOST:
+            if kind is FaultKind.LOST:
                 self._database.again(kind, error, 1, tried, tried)  # others wait no longer for it than this has
             raise faults.fault(error, self._database.place) from error
         except BaseException:
-            self._failed(Kind.REFUSED)
+            self._failed(FaultKind.REFUSED)
             raise
 
     def late(self) -> list[Entry]:
@@ -446,7 +446,7 @@ class Store:
         self._database.hurry(seconds)
 
     def close(self) -> None:
-        """Give the log back. Called when nobody writes any more."""
+        """Give the log back. Called after the last write."""
         self._closing.set()
         if self._session is not None:
             try:
@@ -455,7 +455,7 @@ class Store:
                 if self.shared:
                     self._session.run(statements.LEAVE_LOG, log=holder.log, epoch=holder.epoch)
             except (*DRIVER_ERRORS, StoreError):
-                pass  # whoever comes next waits for the lease
+                pass  # the next process waits for the lease
             self._drop()
         self._database.close()
 

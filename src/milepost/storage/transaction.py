@@ -1,7 +1,8 @@
 """One attempt at writing operations: what each becomes, in one transaction.
 
 It is long, since every kind of operation has its method here, and they share what the attempt has gathered so far:
-appends that join, marks that moved, topics that were dropped. Staging, keys and joining have modules of their own.
+appends that join, high waters that moved, topics that were dropped. Staging, keys and the joining of
+parts have modules of their own.
 """
 
 from __future__ import annotations
@@ -42,7 +43,6 @@ from milepost.operations import (
     Enrolled,
     Entry,
     Epoch,
-    Hold,
     Made,
     MakeTopic,
     Move,
@@ -54,18 +54,19 @@ from milepost.operations import (
     Release,
     Remove,
     Retention,
+    RetentionHold,
     Stage,
     Start,
     Trim,
     Unstage,
     Work,
 )
-from milepost.storage import holds, keys, reading, statements
+from milepost.storage import holds, keys, lookups, statements
 from milepost.storage.database import Session
+from milepost.storage.entries import After, EncodedRows, add_rows, joined, new_rows, stays
 from milepost.storage.execution import POSTPONED, Committed, Spoiled, WorkContext, execute
-from milepost.storage.joining import After, EncodedRows, add_rows, joined, new_rows, stays
-from milepost.storage.memory import Holder, Memory, Publisher
-from milepost.storage.staging import Staging
+from milepost.storage.memory import LogHolder, PublisherState, StoreMemory
+from milepost.storage.staging import StagingWrites
 
 _ELSEWHERE: Final = "this publisher is connected elsewhere by now, or was never announced here; connect again"
 _REMOVED: Final = b"-"  # before the token of a removal, and the name behind it: tokens of puts have 16 bytes
@@ -78,13 +79,13 @@ class Stale(Exception):
     """What this process remembers is no longer so: forget it, and write again."""
 
 
-class Transaction:
+class GroupCommit:
     """Operations on a session whose transaction has begun. The caller commits, and then calls `learned`.
 
     Appends and moves gather, and are written set by set before an operation that has to see them, and at the end.
     """
 
-    def __init__(self, session: Session, holder: Holder, memory: Memory, time_us: int) -> None:
+    def __init__(self, session: Session, holder: LogHolder, memory: StoreMemory, time_us: int) -> None:
         self._session = session
         self._holder = holder
         self._memory = memory
@@ -93,10 +94,10 @@ class Transaction:
         self._entries: list[Entry] = []
         self._appends: list[tuple[int, Append | AppendRows]] = []  # with the place of its outcome
         self._moves: list[tuple[int, Move]] = []
-        self._publishers: dict[int, Publisher] = {}
+        self._publishers: dict[int, PublisherState] = {}
         self._nexts: dict[int, int] = {}
         self._dropped: set[int] = set()
-        self._staging = Staging(session, time_us, memory.schemas)
+        self._staging = StagingWrites(session, time_us, memory.schemas)
         self._later: list[Callable[[], None]] = []
         self.asked_s: dict[int, float] = {}  # place of an operation: seconds that its clients' expressions took
 
@@ -170,7 +171,7 @@ class Transaction:
                 return None
             case Remove():
                 return self._remove(operation)
-            case Hold():
+            case RetentionHold():
                 return holds.hold(self._session, operation, self._time_us)
             case Stage():
                 return self._staging.stage(operation)
@@ -219,37 +220,37 @@ class Transaction:
         given = [append for _, append in self._appends if isinstance(append, Append) and append.token]
         taken = keys.taken(self._session, [key for append in given for key in keys.keys_of(append)])
         used: list[keys.Key] = []
-        marks: dict[int, int] = {}
+        high_waters: dict[int, int] = {}
         for place, append in self._appends:
             try:
                 if isinstance(append, AppendRows):
-                    self._outcomes[place] = self._append_rows(append, marks, parts)
+                    self._outcomes[place] = self._append_rows(append, high_waters, parts)
                     continue
-                self._outcomes[place] = self._append(append, taken, marks, parts)
+                self._outcomes[place] = self._append(append, taken, high_waters, parts)
                 if append.token and self._outcomes[place].stored:
                     used += keys.keys_of(append)
             except MilepostError as error:
                 self._outcomes[place] = error
-        if not marks:
+        if not high_waters:
             return
         if used and keys.remember(self._session, used, self._time_us) != len(used):
             raise Stale  # another broker has taken one of them since
         rows = []
-        for number in sorted(marks):  # one order for all brokers, so that they do not lock each other out
+        for number in sorted(high_waters):  # one order for all brokers, so that they do not lock each other out
             known = self._publisher(number)
             assert known is not None
-            rows.append({"number": number, "epoch": known.epoch, "mark": marks[number]})
-            self._publishers[number] = _new(Publisher, (known.epoch, marks[number], known.home, known.trail))
-        if self._session.each(statements.MOVE_MARKS, rows) != len(rows):
+            rows.append({"number": number, "epoch": known.epoch, "high_water": high_waters[number]})
+            self._publishers[number] = _new(PublisherState, (known.epoch, high_waters[number], known.home, known.trail))
+        if self._session.each(statements.MOVE_HIGH_WATERS, rows) != len(rows):
             raise Stale  # another process has enrolled one of them
 
     def _append(
-        self, append: Append, taken: set[keys.Key], marks: dict[int, int], parts: list[Part | EncodedRows]
+        self, append: Append, taken: set[keys.Key], high_waters: dict[int, int], parts: list[Part | EncodedRows]
     ) -> Appended:
         known = self._publisher(append.publisher)
         if known is None:
             raise Fenced(_ELSEWHERE)
-        before = mark = marks.get(append.publisher, known.mark)
+        before = high_water = high_waters.get(append.publisher, known.high_water)
         kept: list[Part] = []
         stored = total = previous = 0
         for part in append.parts:
@@ -261,7 +262,7 @@ class Transaction:
                 stored += len(batch)
                 kept.append(part if batch is part.batch else Part(part.topic, batch))
             previous = last
-            mark = max(mark, last)
+            high_water = max(high_water, last)
         if not stored:
             return Appended(0, total)  # a repetition, with or without a token
         if append.token:
@@ -273,10 +274,12 @@ class Transaction:
         if self._holder.shared:
             kept = [part._replace(after=self._after(append.publisher, part.topic)) for part in kept]
         parts += kept
-        marks[append.publisher] = mark
+        high_waters[append.publisher] = high_water
         return _ONE_ROW if total == 1 else Appended(stored, total - stored)
 
-    def _append_rows(self, append: AppendRows, marks: dict[int, int], parts: list[Part | EncodedRows]) -> AppendedRows:
+    def _append_rows(
+        self, append: AppendRows, high_waters: dict[int, int], parts: list[Part | EncodedRows]
+    ) -> AppendedRows:
         topic = append.topic
         if topic not in self._nexts:
             self._nexts[topic] = self._next(topic)
@@ -290,10 +293,10 @@ class Transaction:
                 refused.setdefault(place, Fenced(_ELSEWHERE))
             elif place not in refused:
                 stamp = append.stamps[place]
-                if stamp <= marks.get(number, known.mark):
+                if stamp <= high_waters.get(number, known.high_water):
                     repeated += 1
                     continue
-                marks[number] = stamp
+                high_waters[number] = stamp
                 writers.append(number)
                 kept.append(append.datas[place])
         if self._holder.shared:
@@ -381,7 +384,7 @@ class Transaction:
                     "topic": topic, "log": log, "first": first, "rows": len(part.batch), "bytes": len(data),
                     "first_us": self._time_us, "last_us": self._time_us, "times": None,
                     "after_log": part.after and part.after[0], "after_offset": part.after and part.after[1],
-                    "seal": reading.seal(topic, log, first, len(part.batch), data),
+                    "seal": lookups.seal(topic, log, first, len(part.batch), data),
                     "data": b"" if in_place else data, "piece": part.piece if in_place else None,
                 })  # fmt: skip
                 self._entries.append(Entry(topic, log, first, part.batch, part.after, staged))
@@ -413,7 +416,7 @@ class Transaction:
 
     # Publishers
 
-    def _publisher(self, number: int) -> Publisher | None:
+    def _publisher(self, number: int) -> PublisherState | None:
         return self._publishers.get(number) or self._memory.publishers.get(number)
 
     def _recall(self, numbers: set[int]) -> None:
@@ -426,8 +429,8 @@ class Transaction:
             statements.KNOWN_PUBLISHERS, numbers=self._session.numbers(missing),
             log=self._holder.log, opening=self._holder.opening,
         )  # fmt: skip
-        for number, mark, epoch, home in found:
-            self._publishers[number] = Publisher(epoch, mark, home, self._trail(number))
+        for number, high_water, epoch, home in found:
+            self._publishers[number] = PublisherState(epoch, high_water, home, self._trail(number))
 
     def _trail(self, number: int) -> dict[int, int]:
         if not self._holder.shared:
@@ -462,22 +465,22 @@ class Transaction:
                 number = secrets.randbits(32)
             session.run(statements.MAKE_PUBLISHER, key=enrol.key, number=number, **here)
             row = number, 0, 1, holder.log
-        number, mark, epoch, home = row
-        self._publishers[number] = Publisher(epoch, mark, home, self._trail(number))
-        return Enrolled(number, mark)
+        number, high_water, epoch, home = row
+        self._publishers[number] = PublisherState(epoch, high_water, home, self._trail(number))
+        return Enrolled(number, high_water)
 
     # Topics
 
     def _make_topic(self, make: MakeTopic) -> Made:
         found = self._session.row(statements.TOPIC_NAMED, name=make.name)
         if found is not None:
-            return Made(reading.topic(self._session, found), False)
+            return Made(lookups.topic(self._session, found), False)
         values = {"name": make.name, "slow": make.slow, **_retention(make.retention)}
         (number,) = self._session.row(statements.MAKE_TOPIC, **values)
         for text in make.schemas:
             self._session.run(statements.ADD_SCHEMA, topic=number, text=text)
         found = self._session.row(statements.TOPIC, topic=number)
-        return Made(reading.topic(self._session, found), True)
+        return Made(lookups.topic(self._session, found), True)
 
     def _require_topic(self, topic: int) -> Any:
         found = self._session.row(statements.TOPIC, topic=topic)
@@ -489,7 +492,7 @@ class Transaction:
         found = self._require_topic(change.topic)
         if change.versions is not None:
             self._session.row(statements.HOLD_TOPIC_ALONE, topic=change.topic)
-            record = reading.topic(self._session, found)
+            record = lookups.topic(self._session, found)
             if len(record.schemas) != change.versions:
                 return Made(record, False)
         if change.schema is not None:
@@ -575,11 +578,11 @@ class Transaction:
         cursors = {log: Cursor(consumed, bytes(state)) for log, consumed, state in found}
         row = self._session.row(statements.SEQUENCE, subscription=number, member=attach.member)
         sequence = row[0] if row is not None else 0
-        record = None if attach.topic else reading.topic(self._session, self._require_topic(topic))
+        record = None if attach.topic else lookups.topic(self._session, self._require_topic(topic))
         return Attached(number, epoch, created, topic, where, options, cursors, sequence, record=record)
 
     def _resolved(self, topic: int, start: Start) -> Position:
-        return reading.resolve(self._session, topic, start)
+        return lookups.resolve(self._session, topic, start)
 
     def _remove(self, remove: Remove) -> bool:
         session = self._session
@@ -605,4 +608,4 @@ def _bytes(batch: Batch) -> bytes:
     return batch.data if type(batch.data) is bytes else bytes(batch.data)
 
 
-__all__ = ["Holder", "Memory", "Part", "Stale", "Transaction"]
+__all__ = ["GroupCommit", "LogHolder", "Part", "Stale", "StoreMemory"]

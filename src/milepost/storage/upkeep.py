@@ -13,17 +13,19 @@ from milepost.errors import CorruptLog, Fenced, MilepostError
 from milepost.operations import Extent, Retention, StoredEntry
 from milepost.query import parse_schema
 from milepost.schema import Schema
-from milepost.storage import compaction, faults, reading, staging, statements
+from milepost.storage import compaction, faults, lookups, staging, statements
 from milepost.storage.compaction import EntryHeader
 from milepost.storage.database import Database, Session
-from milepost.storage.memory import Holder, Memory
+from milepost.storage.memory import LogHolder, StoreMemory
 
 STEP_TOPICS: Final = 100  # looked at in one step
 TOPIC_STEPS: Final = 16  # for one topic before the next one has its turn: one that never ends leaves time for others
 STEP_ENTRIES: Final = 64  # removed in one step,
 STEP_BYTES: Final = 16 << 20  # or as many as have this size
 STEP_ROWS: Final = 1_000  # of small tables, removed in one step
-NAMED_SILENT_S: Final = 366 * 86_400  # a named publisher's mark is kept so long after its last put, and a sink's epoch
+NAMED_SILENT_S: Final = (
+    366 * 86_400
+)  # a named publisher's high water is kept so long after its last put, and a sink's epoch
 UNNAMED_SILENT_S: Final = 90 * 86_400  # one without a name cannot come back once its process has ended
 MEMBER_SILENT_S: Final = 90 * 86_400  # the same for the clients of a subscription
 NUMBER_MOST: Final = (1 << 63) - 1  # of an epoch
@@ -31,7 +33,7 @@ _STAMP_US: Final = 65.536  # a stamp counts milliseconds in its upper 48 bits
 _log: Final = logging.getLogger(__name__)
 
 
-class Step(NamedTuple):
+class UpkeepStep(NamedTuple):
     """What a step of upkeep came to. It is true when there is more to do."""
 
     more: bool  # False after a cycle that found nothing to do
@@ -48,20 +50,20 @@ class Upkeep:
     under the broker's hold on its log. What goes wrong with one topic is reported, and the others go on.
     """
 
-    def __init__(self, database: Database, memory: Memory, remember_s: float, staged_s: float) -> None:
+    def __init__(self, database: Database, memory: StoreMemory, remember_s: float, staged_s: float) -> None:
         self._database = database
         self._memory = memory
         self._remember_us = int(remember_s * 1e6)
         self._staged_us = int(staged_s * 1e6)
         self._session: Session
-        self._holder: Holder
+        self._holder: LogHolder
         self._time_us = 0
         self._cycle: Iterator[None] | None = None
         self._worked = False  # in this cycle
         self._compacted: dict[tuple[int, int], tuple[int, int]] = {}  # how far, and the log's end at that time
         self._schemas: dict[int, dict[int, Schema]] = {}
 
-    def step(self, session: Session, holder: Holder, time_us: int) -> Step:
+    def step(self, session: Session, holder: LogHolder, time_us: int) -> UpkeepStep:
         """One step, of some milliseconds."""
         self._session, self._holder, self._time_us = session, holder, time_us
         if self._cycle is None:
@@ -77,7 +79,7 @@ class Upkeep:
             self._cycle = None
             raise
         worked, self._worked = self._worked, before or self._worked
-        return Step(more, worked)
+        return UpkeepStep(more, worked)
 
     def _steps(self) -> Iterator[None]:
         yield from islice(self._dropped(), TOPIC_STEPS)
@@ -91,7 +93,7 @@ class Upkeep:
                 try:
                     yield from self._topic(number, Retention(age_s, size, bool(hold)), logs)
                 except faults.DRIVER_ERRORS as error:
-                    if faults.kind(error) is not faults.Kind.CORRUPT:
+                    if faults.kind(error) is not faults.FaultKind.CORRUPT:
                         raise
                     self._session.roll_back()
                     _log.error("upkeep of topic %d: %s", number, faults.fault(error, self._database.place))
@@ -167,7 +169,7 @@ class Upkeep:
 
     def _topic(self, topic: int, retention: Retention, logs: set[int]) -> Iterator[None]:
         for _ in range(TOPIC_STEPS):
-            extents = reading.extents(self._session, topic).get(topic, {})
+            extents = lookups.extents(self._session, topic).get(topic, {})
             if not self._looks_due(topic, retention, extents, logs):
                 break
             if not self._write(lambda: self._retain(topic, retention, logs)):
@@ -198,7 +200,7 @@ class Upkeep:
         session = self._session
         if session.row(statements.CLAIM_TOPIC, topic=topic) is None:
             return 0
-        extents = reading.extents(session, topic).get(topic, {})
+        extents = lookups.extents(session, topic).get(topic, {})
         total = sum(extent.bytes for extent in extents.values())
         heads: dict[int, list[Any]] = {}
         bounds: dict[int, int] = {}
@@ -276,7 +278,7 @@ class Upkeep:
         entries, fingerprints = [], []
         for first, count, first_us, last_us, times, after_log, after_offset, sealed, data in rows:
             try:
-                whole = reading.checked(topic, log, first, count, sealed, data)
+                whole = lookups.checked(topic, log, first, count, sealed, data)
             except CorruptLog as error:
                 _log.error("upkeep: %s", error)  # readers are told as well; it is left as it is
                 break
@@ -297,7 +299,7 @@ class Upkeep:
             first_us=joined.time_us, last_us=joined.last_us, times=joined.times,
             after_log=joined.after and joined.after[0], after_offset=joined.after and joined.after[1],
             data=joined.data, piece=None,
-            seal=reading.seal(topic, log, joined.first, joined.rows, joined.data),
+            seal=lookups.seal(topic, log, joined.first, joined.rows, joined.data),
         )  # fmt: skip
         grown = len(joined.data) - sum(len(entry.data) for entry in entries[:count])
         session.run(statements.JOIN, topic=topic, log=log, bytes=grown, entries=count - 1)
@@ -338,11 +340,11 @@ class Upkeep:
         after = 0
         unnamed, named = self._time_us - int(UNNAMED_SILENT_S * 1e6), self._time_us - int(NAMED_SILENT_S * 1e6)
         while rows := self._session.rows(statements.OLD_PUBLISHERS, before=unnamed, after=after, most=STEP_ROWS):
-            # A mark is the time of the last put, by the publisher's clock: one that still writes is not silent.
+            # A high water is the time of the last put, by the publisher's clock: one that still writes is not silent.
             gone = [
-                {"number": number, "mark": mark, "seen_us": seen_us}
-                for number, key, mark, seen_us in rows
-                if max(seen_us, mark / _STAMP_US) < (unnamed if key.startswith("~") else named)
+                {"number": number, "high_water": high_water, "seen_us": seen_us}
+                for number, key, high_water, seen_us in rows
+                if max(seen_us, high_water / _STAMP_US) < (unnamed if key.startswith("~") else named)
             ]
             if gone:
                 self._write(partial(self._forget_publishers, gone))

@@ -21,7 +21,7 @@ WALL: Final = 5  # times its limit that a statement may take by the clock, where
 REST: Final = 200  # looks at nothing, after which the thread ends
 
 
-class Run:
+class WatchedStatement:
     """A statement under way."""
 
     __slots__ = ("_began", "_clock", "_most_ms", "_wall", "connection", "interrupted")
@@ -56,16 +56,16 @@ class Watch:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: set[Run] = set()
+        self._running: set[WatchedStatement] = set()
         self._thread: threading.Thread | None = None
         self._halted = threading.Event()
 
     @contextmanager
-    def over(self, connection: sqlite3.Connection, most_ms: int) -> Iterator[Run]:
+    def over(self, connection: sqlite3.Connection, most_ms: int) -> Iterator[WatchedStatement]:
         """Watch what is run on a connection; `QueryTooCostly` when it took longer, and was interrupted."""
         if self._halted.is_set():
             raise stopping()
-        run = Run(connection, most_ms)
+        run = WatchedStatement(connection, most_ms)
         with self._lock:
             self._running.add(run)
             if self._thread is None:

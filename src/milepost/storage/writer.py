@@ -14,7 +14,7 @@ from milepost.errors import Closed, Fenced, InDoubt, MilepostError, StoreError, 
 from milepost.operations import Append, AppendRows, Entry, Move, Operation, Publish, Stage, Work
 from milepost.storage.execution import POSTPONED
 from milepost.storage.store import Crowded, Store
-from milepost.storage.upkeep import Step
+from milepost.storage.upkeep import UpkeepStep
 
 GROUP_BYTES: Final = 8 << 20  # of batches in one transaction: some ten milliseconds of a disk
 GROUP_OPERATIONS: Final = 10_000  # the same for what has no batches
@@ -50,7 +50,7 @@ class _Held(NamedTuple):
 _UNTOLD: Final = object()  # the outcome of an operation that is held
 
 
-class Pace:
+class MaintenancePace:
     """When the next step of upkeep is due, by a monotonic clock.
 
     Steps that work follow each other at once while nobody writes. Beside writes, and while they only look, upkeep has
@@ -69,7 +69,7 @@ class Pace:
         """A group was written."""
         self._wrote = True
 
-    def stepped(self, began: float, now: float, step: Step) -> None:
+    def stepped(self, began: float, now: float, step: UpkeepStep) -> None:
         """A step is done."""
         at_once = step.worked and not self._wrote
         if not step.more:
@@ -152,7 +152,7 @@ class Writer:
                 self._wake.notify()
 
     def _run(self) -> None:
-        pace = Pace(self._maintain_s, time.monotonic(), self._store.beat_s)
+        pace = MaintenancePace(self._maintain_s, time.monotonic(), self._store.beat_s)
         while True:
             with self._wake:
                 if not self._waiting and not self._closing:
@@ -355,11 +355,11 @@ class Writer:
         except Exception:  # as when its event loop is closed: what was given is written all the same
             _log.exception("telling of %d operations", len(results))
 
-    def _maintain(self) -> Step:
+    def _maintain(self) -> UpkeepStep:
         try:
             self._settle_held()
             if self._held is not None:
-                return Step(more=False, worked=False)
+                return UpkeepStep(more=False, worked=False)
             step = self._store.maintain(self._time_us())
             if late := self._store.late():
                 self._tell([], late)
@@ -371,7 +371,7 @@ class Writer:
             _log.debug("upkeep of the store: %s", error)  # that it is away is in the log: see `outage`
         except MilepostError as error:
             _log.warning("upkeep of the store: %s", error)
-        return Step(more=False, worked=False)
+        return UpkeepStep(more=False, worked=False)
 
 
 def _size(operation: Operation | None) -> int:

@@ -2,7 +2,7 @@
 
 A process without descriptors cannot even open its own files. So connections stop short of the limit by a reserve, for
 the store, the logs and whatever else the process opens. Descriptors are numbered from the lowest free one, so the
-number of a new one tells how many are in use, whoever uses them.
+number of a new one tells how many are in use, in the whole process.
 
 A connection that has not shaken hands yet makes room for a new one: those that connect and say nothing, again and
 again, keep nobody out.
@@ -26,7 +26,7 @@ LOGGED_S: Final = 10.0  # seconds between two lines in the log about connections
 log = logging.getLogger("milepost.transport")
 
 
-class Stranger(Protocol):
+class AdmissionCandidate(Protocol):
     """A connection, as far as it can be made to end."""
 
     def abort(self) -> None: ...
@@ -43,8 +43,10 @@ class Admission:
         self._most = limit - min(RESERVED, limit // RESERVED_PART)
         self._per_address = per_address or max(1, self._most // 2)
         self._addresses: Counter[str] = Counter()  # connections by address
-        self._strangers: dict[Stranger, str] = {}  # those before the handshake, oldest first, with their addresses
-        self._known: dict[Stranger, str] = {}
+        self._strangers: dict[
+            AdmissionCandidate, str
+        ] = {}  # those before the handshake, oldest first, with their addresses
+        self._known: dict[AdmissionCandidate, str] = {}
         self._unlogged = 0
         self._why = ""
         self._flushing: asyncio.TimerHandle | None = None
@@ -73,17 +75,17 @@ class Admission:
                 return True
         return False
 
-    def came(self, stranger: Stranger, address: str) -> None:
+    def came(self, stranger: AdmissionCandidate, address: str) -> None:
         self._addresses[address] += 1
         self._strangers[stranger] = address
 
-    def greeted(self, stranger: Stranger) -> None:
+    def greeted(self, stranger: AdmissionCandidate) -> None:
         """The handshake is done."""
         address = self._strangers.pop(stranger, None)
         if address is not None:
             self._known[stranger] = address
 
-    def left(self, stranger: Stranger) -> None:
+    def left(self, stranger: AdmissionCandidate) -> None:
         """A connection is gone; told as often as anybody likes."""
         address = self._strangers.pop(stranger, None) or self._known.pop(stranger, None)
         if address is not None:

@@ -18,7 +18,7 @@ class Channel(Protocol):
     """One end of a connection, to write to."""
 
     peer: str  # who is at the other end, for people
-    glance: Callable[[int], bool] | None
+    fast_path: Callable[[int], bool] | None
     """Called first by channels that read into `buffer`: whether these bytes, the start of a frame, were handled."""
 
     growing: Callable[[int], None] | None
@@ -59,7 +59,7 @@ class Channel(Protocol):
 
 
 class Receiver(Protocol):
-    """Whoever is told about a connection."""
+    """Gets the frames and the end of a connection."""
 
     def connected(self, channel: Channel) -> None: ...
 
@@ -90,7 +90,7 @@ class Listener(Protocol):
 
 
 async def connect(address: Address, receiver: Receiver) -> Channel:
-    """Connect to a listener; `ConnectionLost` when nobody is there."""
+    """Connect to a listener; `ConnectionLost` when nothing listens there."""
     if address.scheme == "inproc":
         from milepost.transport import inproc
 

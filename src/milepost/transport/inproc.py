@@ -36,7 +36,7 @@ class InprocChannel:
         self._ending = False  # closed by the other end, behind what is arriving
         self._lost = False
         self.peer = peer
-        self.glance: Callable[[int], bool] | None = (
+        self.fast_path: Callable[[int], bool] | None = (
             None  # nobody asks: bytes come in pieces that were written elsewhere
         )
 

@@ -38,7 +38,7 @@ class TcpChannel(asyncio.BufferedProtocol):
 
     __slots__ = (
         "__weakref__", "_aborted", "_admission", "_fd", "_kept", "_linger", "_reader", "_receiver", "_transport",
-        "glance", "growing", "peer",
+        "fast_path", "growing", "peer",
     )  # fmt: skip
 
     def __init__(self, receiver: Receiver, shared: memoryview, admission: Admission | None = None) -> None:
@@ -51,7 +51,7 @@ class TcpChannel(asyncio.BufferedProtocol):
         self._kept = False
         self._linger: asyncio.TimerHandle | None = None  # set when closing
         self.peer = ""
-        self.glance: Callable[[int], bool] | None = None
+        self.fast_path: Callable[[int], bool] | None = None
         self.growing: Callable[[int], None] | None = None
 
     # As the event loop sees it
@@ -74,7 +74,7 @@ class TcpChannel(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._linger is not None:
             return  # closing: read only so that the peer gets to read
-        if self.glance is not None and self._reader.between and self.glance(nbytes):
+        if self.fast_path is not None and self._reader.between and self.fast_path(nbytes):
             return
         try:
             frames = self._reader.received(nbytes)
@@ -99,12 +99,12 @@ class TcpChannel(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fd = -1
-        self.glance = self.growing = None
+        self.fast_path = self.growing = None
         if self._admission is not None:
             self._admission.left(self)
         if self._linger is not None:
             self._linger.cancel()
-        receiver, self._receiver = self._receiver, _NOBODY
+        receiver, self._receiver = self._receiver, _NO_RECEIVER
         receiver.lost(error)
 
     # As the receiver sees it
@@ -197,7 +197,7 @@ class TcpChannel(asyncio.BufferedProtocol):
             self._transport.abort()
 
 
-class _Nobody:
+class _NoReceiver:
     """Whom a lost channel still talks to."""
 
     def connected(self, channel: Channel) -> None: ...
@@ -207,7 +207,7 @@ class _Nobody:
     def lost(self, error: Exception | None) -> None: ...
 
 
-_NOBODY: Final = _Nobody()
+_NO_RECEIVER: Final = _NoReceiver()
 
 
 class TcpListener:

@@ -28,7 +28,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     window: int  # bytes of deliveries that may be under way to this client before it gives credit
     slow: Slow | None = None  # what to do when this client is slow, instead of what its topics say
     instance: bytes = b""  # 16 random bytes of this client object: who puts without a name, and who acknowledges
-    resume: bool = False  # this instance has put to durable topics before: find its number and its mark
+    resume: bool = False  # this instance has put to durable topics before: find its number and its high water
     held: int = 0  # bytes of the window that are in use: deliveries of earlier connections wait in the client
     places: bool = False  # it reads the places of rows in DELIVER frames from durable topics
 
@@ -40,7 +40,9 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     broker: str  # its name
     broker_id: int  # 32 bits; the `broker` of message IDs
     publisher: int  # 32 bits; the `publisher` of this client's message IDs
-    mark: int = 0  # the publisher's highest stamp that is committed; of one that stored nothing, any: go on above it
+    high_water: int = (
+        0  # the publisher's highest stamp that is committed; of one that stored nothing, any: go on above it
+    )
     last: int = 0  # the highest stamp known from this publisher, stored or not: go on above it
     time_us: int  # the broker's clock, microseconds since 1970
     window: int  # bytes of puts that may be under way before the broker gives credit
@@ -95,7 +97,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     value: Any = None
 
 
-class Topic(msgspec.Struct, frozen=True, kw_only=True):
+class TopicAnnounced(msgspec.Struct, frozen=True, kw_only=True):
     """A topic: DELIVER and PUT frames name it by its number, which is good for one run of the broker."""
 
     number: int
@@ -148,11 +150,11 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class Declare(msgspec.Struct, frozen=True, kw_only=True):
-    """Make a topic, or a new version of its schema. Replied to with {"number", "created"}, behind a `Topic`."""
+    """Make a topic, or a new version of its schema. Replied to with {"number", "created"}, after `TopicAnnounced`."""
 
     request: int
     name: str
-    schema: str | None = None  # None: the topic must be there, and its `Topic` is wanted
+    schema: str | None = None  # None: the topic must be there, and its `TopicAnnounced` is wanted
     slow: Slow | None = None
     durable: bool | None = None  # None: as it is; a new topic is live
     retain: dict[str, Any] | None = None  # {"age_s", "bytes", "hold"}: see `Retention`; None: as it is
@@ -239,7 +241,7 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trim(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator removes the rows of a durable topic before a position, whoever has not consumed them.
+    """An operator removes the rows of a durable topic before a position, consumed or not.
 
     Replied to with {"rows"}: how many went.
     """
@@ -249,8 +251,8 @@ class Trim(msgspec.Struct, frozen=True, kw_only=True):
     before: dict[int, int]  # log -> offset
 
 
-class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """Make or move a hold: a named cursor that nobody is served from, before which alone rows may go.
+class RetentionHold(msgspec.Struct, frozen=True, kw_only=True):
+    """Make or move a hold: a named cursor without a consumer. Retention removes only rows before it.
 
     It moves forward only, log by log. Replied to with {"position": {log: offset}}: where it is now.
     """
@@ -296,21 +298,21 @@ class Unstage(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """How far is a sink? Replied to with {"epoch"}: the last one that was published, or nil."""
 
     request: int
     sink: str
 
 
-class List(msgspec.Struct, frozen=True, kw_only=True):
+class ListTopics(msgspec.Struct, frozen=True, kw_only=True):
     """Name the topics of a pattern. Replied to with a list of {"name", "schemas", "slow", and figures}."""
 
     request: int
     pattern: str = ">"
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class StatusRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Tell how the broker is. Replied to with its statistics, what `milepost top` draws."""
 
     request: int
@@ -319,7 +321,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 # Queues
 
 
-class Type(msgspec.Struct, frozen=True, kw_only=True):
+class TypeAnnounced(msgspec.Struct, frozen=True, kw_only=True):
     """A message type of queues. Comes before the first TAKEN with messages of it on a connection."""
 
     name: str
@@ -432,7 +434,7 @@ class Browse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveMessages(msgspec.Struct, frozen=True, kw_only=True):
-    """Move messages that nobody has taken to another queue: {"messages": how many}."""
+    """Move messages that no transaction has taken to another queue: {"messages": how many}."""
 
     request: int
     source: str
@@ -443,7 +445,7 @@ class MoveMessages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Purge(msgspec.Struct, frozen=True, kw_only=True):
-    """Remove messages that nobody has taken: {"messages": how many}."""
+    """Remove messages that no transaction has taken: {"messages": how many}."""
 
     request: int
     queue: str
@@ -460,7 +462,7 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
     commit: bool
 
 
-class InDoubt(msgspec.Struct, frozen=True, kw_only=True):
+class ListInDoubt(msgspec.Struct, frozen=True, kw_only=True):
     """Which prepared transactions wait for a decision? Replied to with a list of their names."""
 
     request: int
@@ -491,7 +493,7 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True):
     number: int  # "t" of that transaction
 
 
-class Holding(msgspec.Struct, frozen=True, kw_only=True):
+class HoldingRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be known of the messages that a transaction under way has taken.
 
     Replied to with {"remaining": messages of blocks that it has begun and not taken, "ends": [[number of a message, the
@@ -525,27 +527,27 @@ class Transfers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Control: TypeAlias = (
-    Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | Topic | Dropped | Stored | CaughtUp | Ended
-    | Declare | Delete | Subscribe | Unsubscribe | Positions | List | Status | Ack | Resume | Trim | Look | Hold
-    | Publish | Unstage | Published
-    | Type | DeclareType | Types | DeleteType | DeclareQueue | DeleteQueue | Queues | Dequeue | Finish | Browse
-    | MoveMessages | Purge | Decide | InDoubt
-    | Decisions | ForgetDecision | Settle | Holding | SetTransfer | DeleteTransfer | Transfers
+    Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | TopicAnnounced | Dropped | Stored | CaughtUp
+    | Ended | Declare | Delete | Subscribe | Unsubscribe | Positions | ListTopics | StatusRequest | Ack | Resume | Trim
+    | Look | RetentionHold | Publish | Unstage | PublishedEpoch
+    | TypeAnnounced | DeclareType | Types | DeleteType | DeclareQueue | DeleteQueue | Queues | Dequeue | Finish | Browse
+    | MoveMessages | Purge | Decide | ListInDoubt
+    | Decisions | ForgetDecision | Settle | HoldingRequest | SetTransfer | DeleteTransfer | Transfers
 )  # fmt: skip
 
 _KINDS: Final[dict[type[Any], Kind]] = {
     Hello: Kind.HELLO, Welcome: Kind.WELCOME, Failure: Kind.FAILURE, Ping: Kind.PING, Pong: Kind.PONG,
-    Credit: Kind.CREDIT, Bye: Kind.BYE, Reply: Kind.REPLY, Topic: Kind.TOPIC, Dropped: Kind.DROPPED,
+    Credit: Kind.CREDIT, Bye: Kind.BYE, Reply: Kind.REPLY, TopicAnnounced: Kind.TOPIC, Dropped: Kind.DROPPED,
     Declare: Kind.DECLARE, Delete: Kind.DELETE, Subscribe: Kind.SUBSCRIBE, Unsubscribe: Kind.UNSUBSCRIBE,
-    List: Kind.LIST, Status: Kind.STATUS, Stored: Kind.STORED, Ack: Kind.ACK, Resume: Kind.RESUME, Trim: Kind.TRIM,
-    Look: Kind.LOOK, Hold: Kind.HOLD, Ended: Kind.ENDED,
+    ListTopics: Kind.LIST, StatusRequest: Kind.STATUS, Stored: Kind.STORED, Ack: Kind.ACK,
+    Resume: Kind.RESUME, Trim: Kind.TRIM, Look: Kind.LOOK, RetentionHold: Kind.HOLD, Ended: Kind.ENDED,
     CaughtUp: Kind.CAUGHT_UP, Positions: Kind.POSITIONS,
-    Publish: Kind.PUBLISH, Unstage: Kind.UNSTAGE, Published: Kind.PUBLISHED,
-    Type: Kind.TYPE, DeclareType: Kind.DECLARE_TYPE, Types: Kind.TYPES, DeleteType: Kind.DELETE_TYPE,
+    Publish: Kind.PUBLISH, Unstage: Kind.UNSTAGE, PublishedEpoch: Kind.PUBLISHED,
+    TypeAnnounced: Kind.TYPE, DeclareType: Kind.DECLARE_TYPE, Types: Kind.TYPES, DeleteType: Kind.DELETE_TYPE,
     DeclareQueue: Kind.DECLARE_QUEUE, DeleteQueue: Kind.DELETE_QUEUE, Queues: Kind.QUEUES, Dequeue: Kind.DEQUEUE,
     Finish: Kind.FINISH, Browse: Kind.BROWSE, MoveMessages: Kind.MOVE_MESSAGES, Purge: Kind.PURGE,
-    Decide: Kind.DECIDE, InDoubt: Kind.IN_DOUBT,
-    Decisions: Kind.DECISIONS, ForgetDecision: Kind.FORGET_DECISION, Settle: Kind.SETTLE, Holding: Kind.HOLDING,
+    Decide: Kind.DECIDE, ListInDoubt: Kind.IN_DOUBT,
+    Decisions: Kind.DECISIONS, ForgetDecision: Kind.FORGET_DECISION, Settle: Kind.SETTLE, HoldingRequest: Kind.HOLDING,
     SetTransfer: Kind.SET_TRANSFER, DeleteTransfer: Kind.DELETE_TRANSFER, Transfers: Kind.TRANSFERS,
 }  # fmt: skip
 _ENCODE: Final = msgspec.msgpack.Encoder().encode

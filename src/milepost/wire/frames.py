@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 HEADER: Final = struct.Struct("<IBBH")
 MAGIC: Final = int.from_bytes(b"MP", "little")
-PROTOCOL: Final = 2  # counts up when an old peer could misunderstand a new one
+PROTOCOL: Final = 3  # counts up when an old peer could misunderstand a new one
 
 
 class Kind(IntEnum):

@@ -18,7 +18,7 @@ from milepost.wire import (
     Kind,
     Publish,
     Reply,
-    Status,
+    StatusRequest,
     Subscribe,
     decode_control,
     encode_control,
@@ -323,7 +323,7 @@ def test_answers_to_requests_that_are_many_at_once(tmp_path):
             for number in range(200):
                 await client.declare_topic(f"t{number}", EVENT)
             with Hostile(broker.port, buffer=4096) as hostile:
-                asked = b"".join(encode_control(Status(request=number)) for number in range(1, 1_001))
+                asked = b"".join(encode_control(StatusRequest(request=number)) for number in range(1, 1_001))
                 sent = 0
                 while (more := hostile.offer(asked[sent:])) and sent < len(asked):
                     sent += more
@@ -333,7 +333,7 @@ def test_answers_to_requests_that_are_many_at_once(tmp_path):
                 assert figures["errors"]["timed_out"] == 1
             with Hostile(broker.port) as patient:  # one that reads gets every answer
                 for number in range(1, 101):
-                    patient.send(encode_control(Status(request=number)))
+                    patient.send(encode_control(StatusRequest(request=number)))
                 for _ in range(100):
                     found = patient.next(Kind.REPLY)
                     assert isinstance(decode_control(found.kind, found.body), Reply)

@@ -9,7 +9,7 @@ from milepost.errors import StoreUnavailable
 from milepost.operations import Lag, Lags
 from milepost.operations.queues import Count
 from milepost.operations.records import Counted
-from milepost.wire import Status
+from milepost.wire import StatusRequest
 from tests.unit.broker.test_queues_core import QueueRig
 
 
@@ -35,7 +35,7 @@ class Operator:
 
 def ask(operator, now):
     operator.asked += 1
-    operator.rig.run(operator.rig.core.said(operator.connection, Status(request=operator.asked), now, 2_000_000))
+    operator.rig.run(operator.rig.core.said(operator.connection, StatusRequest(request=operator.asked), now, 2_000_000))
 
 
 def test_one_count_serves_all_who_ask_and_is_repeated_when_it_is_old(rig):

@@ -1,6 +1,6 @@
 import pytest
 
-from milepost.wire import Bye, Failure, Hello, Ping, Pong, Status, Welcome
+from milepost.wire import Bye, Failure, Hello, Ping, Pong, StatusRequest, Welcome
 
 from .rig import BROKER_ID, Rig
 
@@ -22,7 +22,7 @@ def test_a_client_is_welcomed_with_all_it_needs():
     rig.say(connection, Hello(name="feed", window=1024))
     welcome = rig.last(connection)
     assert isinstance(welcome, Welcome)
-    assert (welcome.broker, welcome.broker_id, welcome.publisher, welcome.mark) == ("milepost", BROKER_ID, 100, 0)
+    assert (welcome.broker, welcome.broker_id, welcome.publisher, welcome.high_water) == ("milepost", BROKER_ID, 100, 0)
     assert welcome.time_us == 1_000
     assert welcome.window == rig.core.settings.put_window
     assert connection.credit == 1024
@@ -38,7 +38,7 @@ def test_a_client_is_welcomed_with_all_it_needs():
         (Hello(window=1, auth={"method": "token"}), "not_authenticated"),
         (Hello(window=1, name="x" * 256), "limit_exceeded"),
         (Ping(1), "protocol"),
-        (Status(request=1), "protocol"),
+        (StatusRequest(request=1), "protocol"),
     ],
 )
 def test_who_does_not_introduce_itself_well_is_told_and_closed(hello, code):
@@ -88,12 +88,12 @@ def test_a_second_client_of_a_name_fences_the_first_and_goes_on_above_its_mark()
     second = rig.client("feed")
     assert refused(rig, first, "fenced")
     assert rig.last(second).publisher == first.publisher.number
-    assert rig.last(second).mark == first.publisher.last_stamp > 0
+    assert rig.last(second).high_water == first.publisher.last_stamp > 0
     rig.say(second, Bye())
     assert second in rig.closed
     third = rig.client("feed")
     assert rig.last(third).publisher == first.publisher.number
-    assert rig.last(third).mark == first.publisher.last_stamp
+    assert rig.last(third).high_water == first.publisher.last_stamp
     assert rig.client().publisher.number != rig.client().publisher.number
 
 

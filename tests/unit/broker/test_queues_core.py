@@ -24,7 +24,7 @@ from milepost.wire import (
     Hello,
     Kind,
     Reply,
-    Type,
+    TypeAnnounced,
     decode_control,
     read_taken,
 )
@@ -193,7 +193,7 @@ def test_requests_of_a_transaction_are_carried_out_one_after_the_other(rig):
     assert rig.answer(client, 1).value["messages"] == 2
     (taken,) = rig.taken[client]
     assert (taken.request, taken.type, taken.mids.tolist(), taken.aborts.tolist()) == (1, "quote", [0, 1], [2, 2])
-    assert rig.said[client][-2] == Type(name="quote", text=str(SCHEMA))
+    assert rig.said[client][-2] == TypeAnnounced(name="quote", text=str(SCHEMA))
     assert [type(step) for step in rig.steps()[0]] == [Enqueue, Commit]
     assert rig.asked[0].operation.transaction.number == T
     rig.done(Performed(T, (Enqueued([5], 1, T), Done())))
@@ -220,7 +220,9 @@ def test_two_transactions_of_one_client_do_not_wait_for_each_other(rig):
         rig.dequeue(client, 1, request=number, transaction=number)
     assert len(rig.asked) == 2
     rig.done(Performed(T, (got(1),)), Performed(T + 1, (got(2),)))
-    assert [each.name for each in rig.said[client] if isinstance(each, Type)] == ["quote"], "a type is told once"
+    assert [each.name for each in rig.said[client] if isinstance(each, TypeAnnounced)] == ["quote"], (
+        "a type is told once"
+    )
     assert rig.core.statistics()["queueing"]["transactions"] == 2
 
 

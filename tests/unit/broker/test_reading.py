@@ -11,7 +11,7 @@ from milepost.broker.core.topics.topic import Version
 from milepost.broker.log_reader import SINGLE, LogReader
 from milepost.errors import CorruptLog
 from milepost.query import compile
-from milepost.storage import Store, reading
+from milepost.storage import Store, lookups
 from tests.unit.storage.conftest import SCHEMA, Rig
 
 COUNT = 400
@@ -20,8 +20,8 @@ COUNT = 400
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Rig, Store, int]]:
     """A log of single rows, with one entry of three in the middle."""
-    monkeypatch.setattr(reading, "READ_ENTRIES", SINGLE + 8)  # few, so that a short log has both ways to be read
-    monkeypatch.setattr(reading, "SINGLE_ENTRIES", 100)
+    monkeypatch.setattr(lookups, "READ_ENTRIES", SINGLE + 8)  # few, so that a short log has both ways to be read
+    monkeypatch.setattr(lookups, "SINGLE_ENTRIES", 100)
     rig = Rig(str(tmp_path / "store.db"))
     store = rig.open()
     topic, publisher = rig.topic(store), rig.enrol(store)

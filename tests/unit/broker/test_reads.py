@@ -9,7 +9,7 @@ from milepost.broker.core.log.reach import Reach
 from milepost.broker.core.log.subscription import Found, LogSubscription
 from milepost.errors import StoreUnavailable
 from milepost.operations import Trim as TrimOperation
-from milepost.wire import Credit, Dropped, Ended, Failure, Hold, Look, Subscribe, Unsubscribe
+from milepost.wire import Credit, Dropped, Ended, Failure, Look, RetentionHold, Subscribe, Unsubscribe
 from tests.unit.broker.durable_rig import DurableRig
 from tests.unit.broker.rig import quotes
 
@@ -245,7 +245,7 @@ def test_a_hold_is_made_moved_looked_at_and_removed(rig, feed):
     client = rig.client()
 
     def hold(**fields):
-        answer = rig.answer(client, rig.request(client, Hold, topic="quotes", name="lane", **fields))
+        answer = rig.answer(client, rig.request(client, RetentionHold, topic="quotes", name="lane", **fields))
         return answer if isinstance(answer, Failure) else answer.value
 
     assert hold() == {"position": {1: 0}}
@@ -259,7 +259,7 @@ def test_a_hold_is_made_moved_looked_at_and_removed(rig, feed):
     rig.attach(client, name="desk")
     for fields in ({"name": "desk"}, {"name": "x" * 10_000}, {"name": ""}, {"name": "a\nb"}, {"topic": "none"}):
         request = {"topic": "quotes", "name": "lane"} | fields
-        assert isinstance(rig.answer(client, rig.request(client, Hold, **request)), Failure)
+        assert isinstance(rig.answer(client, rig.request(client, RetentionHold, **request)), Failure)
     rig.request(client, Unsubscribe, name="lane")
     assert [each.name for each in rig.store.subscriptions(rig.core.topics["quotes"].stored)] == ["desk"]
     assert isinstance(rig.answer(client, rig.request(client, Look, topic="live")), Failure)

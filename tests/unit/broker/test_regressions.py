@@ -18,7 +18,7 @@ from milepost.wire import (
     FrameReader,
     Hello,
     Kind,
-    List,
+    ListTopics,
     Ping,
     decode_control,
     encode_control,
@@ -254,7 +254,7 @@ def test_who_asks_and_does_not_read_is_not_listened_to():
                 await client.declare_topic(f"t{number}", "q: [" + ", ".join(f"a{i}: int" for i in range(50)) + "]")
             address = broker.address
             reader, writer = await asyncio.open_connection(address.host, address.port)
-            requests = b"".join(encode_control(List(request=number)) for number in range(2_000))
+            requests = b"".join(encode_control(ListTopics(request=number)) for number in range(2_000))
             writer.write(encode_control(Hello(window=1024)) + requests + encode_control(Ping(1)))
             while not any(each.paused for each in broker.core.connections.values()):
                 await asyncio.sleep(0)

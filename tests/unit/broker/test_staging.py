@@ -6,7 +6,7 @@ import milepost
 from milepost.batch import Ids
 from milepost.broker.examination import examine
 from milepost.errors import StoreFull
-from milepost.wire import Credit, Delete, Failure, Publish, Published, Reply, Stage, Unstage
+from milepost.wire import Credit, Delete, Failure, Publish, PublishedEpoch, Reply, Stage, Unstage
 from tests.unit.broker.durable_rig import DurableRig
 from tests.unit.broker.rig import BROKER_ID, QUOTE, quotes
 
@@ -71,8 +71,8 @@ def test_what_is_published_goes_to_everybody_as_if_it_were_put(rig):
     assert [row["size"] for row in rig.rows(plain)] == [7, 1]
     assert publish(rig, feed, (1, 0), (0, 0)) == {"repeated": True, "rows": 0}
     assert rig.offsets(desk) == [0, 1, 2]
-    assert rig.ask(feed, Published, sink="sink") == {"epoch": 1}
-    assert rig.ask(feed, Published, sink="another") == {"epoch": None}
+    assert rig.ask(feed, PublishedEpoch, sink="sink") == {"epoch": 1}
+    assert rig.ask(feed, PublishedEpoch, sink="another") == {"epoch": None}
     totals = rig.core.statistics()["totals"]
     assert (totals["rows_staged"], totals["epochs_published"], totals["rows_in"]) == (3, 1, 3)
 
@@ -82,7 +82,7 @@ def test_what_is_thrown_away_is_missed_when_it_is_published(rig):
     stage(rig, feed, quotes(2))
     assert rig.ask(feed, Unstage, sink="sink", epoch=1) is None
     assert code(publish(rig, feed, (0, 0))) == "staging_lost"
-    assert rig.ask(feed, Published, sink="sink") == {"epoch": None}
+    assert rig.ask(feed, PublishedEpoch, sink="sink") == {"epoch": None}
 
 
 def test_a_batch_that_is_wrong_is_refused_and_its_credit_comes_back(rig):
@@ -167,7 +167,7 @@ def test_a_request_that_cannot_be_is_refused(rig):
         assert code(publish(rig, feed, *parts)) == "invalid_value"
     assert code(publish(rig, feed, epoch=-1)) == "invalid_value"
     assert code(rig.ask(feed, Unstage, sink="sink", epoch=-1)) == "invalid_value"
-    assert code(rig.ask(feed, Published, sink="\n")) == "broker"
+    assert code(rig.ask(feed, PublishedEpoch, sink="\n")) == "broker"
     assert feed.open
 
 
@@ -181,4 +181,4 @@ def test_rows_for_a_topic_that_was_deleted_are_not_published(rig):
 def test_a_broker_without_a_store_has_no_sinks(rig):
     client = rig.client()
     rig.core.durable.on = False
-    assert code(rig.ask(client, Published, sink="sink")) == "not_durable"
+    assert code(rig.ask(client, PublishedEpoch, sink="sink")) == "not_durable"

@@ -54,10 +54,10 @@ class Feed:
             await self.one(f"early {number}")
         if self.broker._fast_path._loading is not None:
             await self.broker._fast_path._loading
-        while self.connection.channel.glance is None:
+        while self.connection.channel.fast_path is None:
             await self.one("later")
-        assert isinstance(self.connection.channel.glance, StoredFast)
-        return self.connection.channel.glance
+        assert isinstance(self.connection.channel.fast_path, StoredFast)
+        return self.connection.channel.fast_path
 
 
 def in_a_world(test, **changes):
@@ -102,8 +102,8 @@ def test_it_is_taken_and_counts_the_same():
             return [*own, connection.bytes_in, connection.outstanding, connection.taken]
 
         ways = []
-        for glance in (watched, lambda count: False):
-            connection.channel.glance = glance
+        for fast_path in (watched, lambda count: False):
+            connection.channel.fast_path = fast_path
             before = figures()
             for number in range(5):
                 await feed.one(f"counted {number}")
@@ -186,7 +186,7 @@ def test_who_puts_many_rows_at_once_has_none():
             await feed.put(bytes(Batch.encode(QUOTE, [{"symbol": "x", "price": 1.0}] * 2, ids).data))
             assert await feed.stranger.next() == Stored(feed.puts)
         assert feed.broker._fast_path._loading is None
-        assert feed.connection.channel.glance is None
+        assert feed.connection.channel.fast_path is None
 
     in_a_world(test)
 

@@ -6,7 +6,7 @@ import pytest
 import milepost
 from milepost.batch.header import fingerprint_of
 from milepost.broker.core.topics.pattern import covers
-from milepost.wire import Declare, Delete, Failure, List, Topic
+from milepost.wire import Declare, Delete, Failure, ListTopics, TopicAnnounced
 
 from .rig import QUOTE, Rig, quotes
 
@@ -40,7 +40,7 @@ def test_declaring_twice_is_declaring_once():
     assert rig.declare(one) == {"number": 1, "created": True}
     assert rig.declare(one) == {"number": 1, "created": False}
     assert rig.declare(two) == {"number": 1, "created": False}
-    assert [type(message) for message in rig.said[two]].count(Topic) == 1
+    assert [type(message) for message in rig.said[two]].count(TopicAnnounced) == 1
     assert rig.ask(two, Declare, name="quotes", schema=None) == {"number": 1, "created": False}
 
 
@@ -80,7 +80,7 @@ def test_a_new_version_is_announced_and_both_versions_are_delivered():
     rig.declare(old)
     rig.subscribe(reader)
     rig.declare(new, schema=WIDER)
-    topics = [message for message in rig.said[reader] if isinstance(message, Topic)]
+    topics = [message for message in rig.said[reader] if isinstance(message, TopicAnnounced)]
     assert [len(topic.schemas) for topic in topics] == [1, 2]
     rig.put(old, quotes(1))
     rig.put(new, [{**quotes(1)[0], "venue": "X"}], schema=WIDER)
@@ -97,7 +97,7 @@ def test_an_old_version_may_be_declared_after_a_new_one():
     rig.put(old, quotes(3))
     rig.put(new, [{**quotes(1)[0], "venue": "X"}], schema=WIDER)
     assert [row.get("venue") for row in rig.rows(reader)] == [None, "X"]
-    told = [message for message in rig.said[reader] if isinstance(message, Topic)][-1]
+    told = [message for message in rig.said[reader] if isinstance(message, TopicAnnounced)][-1]
     assert told.schemas == [QUOTE, WIDER]  # the newest is the last
     assert rig.subscribe(rig.client(), where="venue is null")["topics"] == ["quotes"]
 
@@ -158,12 +158,12 @@ def test_a_topic_can_be_listed_and_deleted():
     rig.declare(connection, "a.c", slow="drop")
     rig.subscribe(other, "a.b", number=1)
     rig.subscribe(other, "a.>", number=2)
-    listed = rig.ask(connection, List, pattern="a.*")
+    listed = rig.ask(connection, ListTopics, pattern="a.*")
     assert [(each["name"], each["slow"], each["subscriptions"]) for each in listed] == [
         ("a.b", "throttle", 2),
         ("a.c", "drop", 1),
     ]
-    assert rig.ask(connection, List, pattern="a b").code == "broker"
+    assert rig.ask(connection, ListTopics, pattern="a b").code == "broker"
     rig.put(connection, quotes(3), "a.b")
     before = rig.core.statistics()["totals"]
     assert rig.ask(connection, Delete, name="a.b") == {"subscriptions": 2}

@@ -1,7 +1,7 @@
 """A small broker that stores, and can be told to lose connections: a peer for clients of durable topics.
 
-It speaks the wire frames by hand and keeps what real brokers keep (rows, marks, cursors, sequences), in the simplest
-way that is right: one log, one row after the other, no groups, no time.
+It speaks the wire frames by hand and keeps what real brokers keep (rows, high waters, cursors, sequences), in the
+simplest way that is right: one log, one row after the other, no groups, no time.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from milepost.wire import (
     Resume,
     Stored,
     Subscribe,
-    Topic,
+    TopicAnnounced,
     Trim,
     Unsubscribe,
     Welcome,
@@ -55,7 +55,7 @@ class Store:
         self.id = "store-1"
         self.broker_id = 1
         self.rows = {"kept": [], "other": []}  # (stamp, n), in the order of the log
-        self.publishers = {}  # by instance: [number, mark]
+        self.publishers = {}  # by instance: [number, high water]
         self.keys = set()
         self.cursors = {}  # by name: (topic, set of consumed offsets)
         self.sequences = {}  # by name and instance
@@ -185,8 +185,9 @@ class Peer:
                 known = store.publishers.get(said.instance) if said.resume else None
                 self.known = known or [len(store.publishers) + 100 + len(store.connections), 0]
                 welcome = Welcome(**{
-                    "broker": "peer", "broker_id": store.broker_id, "publisher": self.known[0], "mark": self.known[1],
-                    "time_us": 0, "window": 1 << 20, "heartbeat_s": 60.0, "store_id": store.id,
+                    "broker": "peer", "broker_id": store.broker_id, "publisher": self.known[0],
+                    "high_water": self.known[1], "time_us": 0, "window": 1 << 20, "heartbeat_s": 60.0,
+                    "store_id": store.id,
                 } | store.welcome)  # fmt: skip
                 self.window = welcome.window
                 self.say(welcome)
@@ -213,7 +214,7 @@ class Peer:
                 self.say(Reply(request=said.request, value={"rows": said.before[LOG]}))
 
     def topic(self, name):
-        return Topic(number=TOPICS[name], name=name, schemas=[str(self.store.schema)], durable=name != "live")
+        return TopicAnnounced(number=TOPICS[name], name=name, schemas=[str(self.store.schema)], durable=name != "live")
 
     # Puts
 

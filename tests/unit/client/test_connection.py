@@ -23,7 +23,7 @@ from milepost.wire import (
     Pong,
     Reply,
     Subscribe,
-    Topic,
+    TopicAnnounced,
     Welcome,
     decode_control,
     deliver_parts,
@@ -31,7 +31,7 @@ from milepost.wire import (
 )
 
 SCHEMA = parse_schema("s: [n: int]")
-TOPIC = Topic(number=7, name="topic", schemas=[str(SCHEMA)])
+TOPIC = TopicAnnounced(number=7, name="topic", schemas=[str(SCHEMA)])
 _names = itertools.count(1)
 
 
@@ -217,7 +217,7 @@ def test_a_put_waits_for_credit():
         lambda peer: peer.deliver(Batch.encode(parse_schema("o: [x: int]"), [{"x": 1}])),  # … or a schema
         lambda peer: peer.say(Welcome(**peer.welcome)),
         lambda peer: peer.say(Hello(window=1)),
-        lambda peer: peer.say(Topic(number=9, name="other", schemas=[])),
+        lambda peer: peer.say(TopicAnnounced(number=9, name="other", schemas=[])),
         lambda peer: peer.channels[-1].write(b"GET / HTTP/1.1\r\n"),
     ],
 )

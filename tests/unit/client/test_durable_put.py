@@ -35,7 +35,7 @@ def test_a_put_returns_when_it_is_stored():
         assert not putting.done()
         store.peer.say(Stored(1))
         await putting
-        assert not client._publisher.storing.unsettled
+        assert not client._publisher.durable_puts.unsettled
 
     with_store(test)
 
@@ -155,7 +155,7 @@ def test_what_is_not_settled_is_bounded_by_the_put_window():
         with pytest.raises(TimedOut):
             await client.flush(timeout=0.05)
         assert not putting.done()
-        assert len(client._publisher.storing.unsettled) == 1  # one frame may overshoot
+        assert len(client._publisher.durable_puts.unsettled) == 1  # one frame may overshoot
         store.paused = False
         store.peer.say(Stored(1))
         assert await putting == 100_000
@@ -614,12 +614,12 @@ def test_a_mark_that_is_of_no_commit_settles_nothing():
     async def test(store, client):
         await client.put("kept", {"n": 1})
         store.faults = iter(["before"])
-        store.welcome["mark"] = (1 << 63) - 1_000
+        store.welcome["high_water"] = (1 << 63) - 1_000
         await client.put("kept", {"n": 2})
         assert store.values() == [1, 2]
         await client.put("kept", {"n": 3})
         store.faults = iter(["after"])
-        store.welcome["mark"] += 500
+        store.welcome["high_water"] += 500
         await client.put("kept", {"n": 4}, key=uuid.uuid4())  # sent again, and then its own duplicate
         assert store.values() == [1, 2, 3, 4]
 
@@ -801,6 +801,6 @@ def test_every_way_of_putting_over_connections_that_break_at_any_turn(faults, cu
         assert set(acknowledged["kept"]) <= set(stored) <= set(acknowledged["kept"] + loose)
         assert told or set(loose) <= set(stored)
         assert sorted(store.values("other")) == sorted(acknowledged["other"])
-        assert client._publisher.storing.unsettled.bytes == 0
+        assert client._publisher.durable_puts.unsettled.bytes == 0
 
     with_store(test, eager=True)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from milepost.batch import Batch
-from milepost.client.connection import Parcel
-from milepost.client.subscription import BREATH_ROWS, Subscription
+from milepost.client.subscription import TURN_ROWS, Subscription
+from milepost.client.window import DeliveryCredit
 from milepost.errors import ConnectionLost
 from milepost.query import parse_schema
 
@@ -36,8 +36,8 @@ def made():
 def test_bytes_are_given_back_delivery_by_delivery():
     async def test():
         subscription, ledger = made()
-        subscription.deliver("topic", batch(0, 3), None, Parcel(ledger, 100, 1))
-        subscription.deliver("topic", batch(3, 5), None, Parcel(ledger, 10, 1))
+        subscription.deliver("topic", batch(0, 3), None, DeliveryCredit(ledger, 100, 1))
+        subscription.deliver("topic", batch(3, 5), None, DeliveryCredit(ledger, 10, 1))
         seen = []
         for _ in range(3):
             seen.append((await subscription.get()).n)
@@ -55,7 +55,7 @@ def test_a_parcel_for_several_goes_back_when_all_have_taken_it():
     async def test():
         one, ledger = made()
         other, _ = made()
-        parcel = Parcel(ledger, 50, 2)
+        parcel = DeliveryCredit(ledger, 50, 2)
         one.deliver("topic", batch(0, 4), np.array([1, 3]), parcel)
         other.deliver("topic", batch(0, 4), None, parcel)
         assert [(await one.get()).n, (await one.get()).n] == [1, 3]
@@ -69,19 +69,19 @@ def test_a_parcel_for_several_goes_back_when_all_have_taken_it():
 
 def test_what_comes_after_the_end_is_given_back():
     subscription, ledger = made()
-    subscription.deliver("topic", batch(0, 4), None, Parcel(ledger, 50, 1))
+    subscription.deliver("topic", batch(0, 4), None, DeliveryCredit(ledger, 50, 1))
     subscription.end()
-    subscription.deliver("topic", batch(0, 4), None, Parcel(ledger, 5, 1))
+    subscription.deliver("topic", batch(0, 4), None, DeliveryCredit(ledger, 5, 1))
     assert ledger.consumed_bytes == 55
 
 
 def test_the_rest_of_the_program_gets_its_turns():
     async def test():
         subscription, ledger = made()
-        rows = 3 * BREATH_ROWS
-        subscription.deliver("topic", batch(0, rows), None, Parcel(ledger, 50, 1))
+        rows = 3 * TURN_ROWS
+        subscription.deliver("topic", batch(0, rows), None, DeliveryCredit(ledger, 50, 1))
         for start in range(rows, 2 * rows, 8):
-            subscription.deliver("topic", batch(start, start + 8), None, Parcel(ledger, 1, 1))
+            subscription.deliver("topic", batch(start, start + 8), None, DeliveryCredit(ledger, 1, 1))
         subscription.end(keep=True)
         turns = 0
 
@@ -102,7 +102,7 @@ def test_the_rest_of_the_program_gets_its_turns():
 def test_an_error_comes_behind_what_is_still_here():
     async def test():
         subscription, ledger = made()
-        subscription.deliver("topic", batch(0, 1), None, Parcel(ledger, 50, 1))
+        subscription.deliver("topic", batch(0, 1), None, DeliveryCredit(ledger, 50, 1))
         subscription.end(ConnectionLost("gone"), keep=True)
         assert (await subscription.get()).n == 0
         with pytest.raises(ConnectionLost):
@@ -121,7 +121,7 @@ def test_two_readers_share():
         readers = [asyncio.create_task(read()) for _ in range(2)]
         await asyncio.sleep(0)
         for start in range(0, 100, 10):
-            subscription.deliver("topic", batch(start, start + 10), None, Parcel(ledger, 1, 1))
+            subscription.deliver("topic", batch(start, start + 10), None, DeliveryCredit(ledger, 1, 1))
             await asyncio.sleep(0)
         subscription.end(keep=True)
         found = [number for reader in readers for number in await reader]
@@ -148,7 +148,7 @@ def test_a_waiting_callback_is_handed_a_message_at_once_and_what_it_raises_ends_
         assert (seen, ledger.consumed_bytes, subscription.topic) == ([0, 1], 20, "topic")
         subscription.take("topic", batch(2, 3), ledger, 10)
         assert subscription.hand is None
-        subscription.deliver("topic", batch(3, 4), None, Parcel(ledger, 10, 1))
+        subscription.deliver("topic", batch(3, 4), None, DeliveryCredit(ledger, 10, 1))
         with pytest.raises(ValueError, match="two"):
             await task
         assert (seen, ledger.consumed_bytes) == ([0, 1, 2], 20)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.client.window import Window
+from milepost.client.window import DeliveryWindow
 
 SIZE = 1_000
 
@@ -23,7 +23,7 @@ class Line:
 
 
 def test_credit_goes_back_in_large_pieces():
-    window, said = Window(SIZE), []
+    window, said = DeliveryWindow(SIZE), []
     window.begin(SimpleNamespace(alive=True, say=said.append))
     window.held = 900
     window.consumed(400)
@@ -35,7 +35,7 @@ def test_credit_goes_back_in_large_pieces():
 
 @given(st.lists(st.sampled_from(["send", "take", "lose", "hello", "welcome"]), max_size=200), st.integers(1, 700))
 def test_no_more_is_held_than_the_window_and_a_frame_and_nothing_gets_stuck(steps, size):
-    window = Window(SIZE)
+    window = DeliveryWindow(SIZE)
     line, waiting = Line(window), []
     line.alive = True
     for step in [*steps, "hello", "welcome"]:

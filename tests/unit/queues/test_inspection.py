@@ -11,7 +11,7 @@ from milepost import limits
 from milepost.operations import Lags
 from milepost.operations import queues as ops
 from milepost.queues import inspection
-from milepost.storage import reading
+from milepost.storage import lookups
 from milepost.storage.watch import too_long
 from tests.unit.queues.conftest import Queues
 
@@ -110,7 +110,7 @@ def test_queues_are_counted_when_lags_take_too_long_and_the_other_way_round(
         raise too_long(1.0)
 
     with monkeypatch.context() as slow:
-        slow.setattr(reading, "lags", costly)
+        slow.setattr(lookups, "lags", costly)
         assert counted(0) == (["notes"], False, 1), "lags are the first of the next count"
         assert counted(1) == ([], False, 0), "and are passed over when they alone take too long"
     monkeypatch.setattr(inspection, "statistics", costly)

@@ -12,13 +12,13 @@ from milepost.operations import steps
 from milepost.query import parse_schema
 from milepost.queues import statements, upkeep
 from milepost.storage import Store
-from milepost.storage.pipeline import PREPARED, Pipeline
+from milepost.storage.pipeline import PREPARED, StatementPipeline
 from tests.unit.queues.conftest import NOTE, Queues
 
 
 def test_more_statements_at_once_than_are_kept_prepared(shared: Queues) -> None:
     with psycopg.connect(shared.url, autocommit=True) as connection:
-        pipeline = Pipeline(connection)
+        pipeline = StatementPipeline(connection)
         for _ in range(2):
             answers = pipeline.run([(f"SELECT {number}", ()) for number in range(PREPARED + 10)])
             assert [answer.fetchone() for answer in answers] == [(number,) for number in range(PREPARED + 10)]

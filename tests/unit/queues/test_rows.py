@@ -364,4 +364,4 @@ def test_a_refusal_of_the_database_is_one_that_the_store_understands(session: Se
         rows.store(session, batch, tables, [5])
         session.settle()
     shared = session.connection.dialect.name == "postgresql"
-    assert faults.kind(caught.value) is (faults.Kind.AGAIN if shared else faults.Kind.REFUSED)
+    assert faults.kind(caught.value) is (faults.FaultKind.AGAIN if shared else faults.FaultKind.REFUSED)

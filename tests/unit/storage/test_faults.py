@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from milepost.errors import ConfigError, Fenced, StoreFull, StoreUnavailable
 from milepost.operations import Append, Appended, Enrol, Part
 from milepost.storage import faults
-from milepost.storage.faults import Kind
+from milepost.storage.faults import FaultKind
 from tests.conftest import Server
 from tests.unit.storage.conftest import Rig, rows
 
@@ -154,15 +154,17 @@ def test_a_full_disk(small_disk: Path) -> None:
 # PostgreSQL: the server
 
 STATES = {
-    "08000": Kind.LOST, "08003": Kind.LOST, "08006": Kind.LOST, "08P01": Kind.LOST,
-    "25006": Kind.LOST, "25P03": Kind.LOST, "25P04": Kind.LOST,
-    "40001": Kind.AGAIN, "40P01": Kind.AGAIN, "23505": Kind.AGAIN, "42P01": Kind.AGAIN,
-    "53000": Kind.AGAIN, "53100": Kind.FULL, "53200": Kind.AGAIN, "53300": Kind.LOST, "53400": Kind.AGAIN,
-    "55P03": Kind.AGAIN, "57014": Kind.AGAIN,
-    "57P01": Kind.LOST, "57P02": Kind.LOST, "57P03": Kind.LOST, "57P05": Kind.LOST,
-    "58000": Kind.LOST, "58030": Kind.LOST, "58P01": Kind.LOST,
-    "XX001": Kind.CORRUPT, "XX002": Kind.CORRUPT,
-    "22012": Kind.REFUSED, "23514": Kind.REFUSED, "42601": Kind.REFUSED, "42501": Kind.REFUSED, "XX000": Kind.REFUSED,
+    "08000": FaultKind.LOST, "08003": FaultKind.LOST, "08006": FaultKind.LOST, "08P01": FaultKind.LOST,
+    "25006": FaultKind.LOST, "25P03": FaultKind.LOST, "25P04": FaultKind.LOST,
+    "40001": FaultKind.AGAIN, "40P01": FaultKind.AGAIN, "23505": FaultKind.AGAIN, "42P01": FaultKind.AGAIN,
+    "53000": FaultKind.AGAIN, "53100": FaultKind.FULL, "53200": FaultKind.AGAIN, "53300": FaultKind.LOST,
+    "53400": FaultKind.AGAIN,
+    "55P03": FaultKind.AGAIN, "57014": FaultKind.AGAIN,
+    "57P01": FaultKind.LOST, "57P02": FaultKind.LOST, "57P03": FaultKind.LOST, "57P05": FaultKind.LOST,
+    "58000": FaultKind.LOST, "58030": FaultKind.LOST, "58P01": FaultKind.LOST,
+    "XX001": FaultKind.CORRUPT, "XX002": FaultKind.CORRUPT,
+    "22012": FaultKind.REFUSED, "23514": FaultKind.REFUSED, "42601": FaultKind.REFUSED, "42501": FaultKind.REFUSED,
+    "XX000": FaultKind.REFUSED,
 }  # fmt: skip
 
 
@@ -171,16 +173,16 @@ def test_what_a_state_of_the_server_means(state: str) -> None:
     error = DBAPIError(None, None, psycopg.errors.lookup(state)("as the server says it"))
     assert faults.kind(error) is STATES[state]
     told = faults.fault(error, "postgresql://there")
-    assert "as the server says it" in str(told) or STATES[state] is Kind.FULL
-    assert told.retriable is (STATES[state] in (Kind.LOST, Kind.AGAIN, Kind.FULL))
+    assert "as the server says it" in str(told) or STATES[state] is FaultKind.FULL
+    assert told.retriable is (STATES[state] in (FaultKind.LOST, FaultKind.AGAIN, FaultKind.FULL))
     assert told.code == {
-        Kind.FULL: "store_full", Kind.CORRUPT: "corrupt_log", Kind.REFUSED: "store",
+        FaultKind.FULL: "store_full", FaultKind.CORRUPT: "corrupt_log", FaultKind.REFUSED: "store",
     }.get(STATES[state], "store_unavailable")  # fmt: skip
 
 
 def test_a_connection_that_breaks_without_a_state_is_lost() -> None:
     error = DBAPIError(None, None, psycopg.OperationalError("the connection is lost"))
-    assert faults.kind(error) is Kind.LOST
+    assert faults.kind(error) is FaultKind.LOST
     assert "does not answer" in str(faults.fault(error, "postgresql://there"))
 
 
@@ -197,7 +199,7 @@ def test_a_write_that_the_server_gives_up_is_written_when_it_can_be(postgresql_r
     given_up = threading.Event()
     failed = store._failed
 
-    def watched(kind: Kind) -> None:
+    def watched(kind: FaultKind) -> None:
         given_up.set()
         failed(kind)
 
@@ -316,19 +318,19 @@ def test_a_paused_broker_and_a_publisher_that_moved(postgresql_rig: Rig, when: s
     paused(process)
     # The commit that hangs holds the publisher's row: this waits until the server has ended that transaction.
     enrolled = rig.do(store, Enrol("feed", 5, create=False))
-    assert enrolled.mark == (9 if when == "before" else 10)
-    for stamp in range(enrolled.mark + 1, 16):
+    assert enrolled.high_water == (9 if when == "before" else 10)
+    for stamp in range(enrolled.high_water + 1, 16):
         assert rig.append(store, topic, enrolled.number, [stamp]) == Appended(1, 0)
     process.send_signal(signal.SIGCONT)
     said = ended(process)
     assert said[-1][0] == "refused"
     assert said[-1][2] == "Fenced"
     acknowledged = [int(line[1]) for line in said if line[0] == "stored"]
-    assert acknowledged == list(range(1, enrolled.mark + 1))
+    assert acknowledged == list(range(1, enrolled.high_water + 1))
     one, two = stamps(rig, 2 if store.log == 1 else 1), stamps(rig, store.log)
     assert one == acknowledged
-    assert two == list(range(enrolled.mark + 1, 16))
-    assert store.read(topic, store.log, 0)[0].after == (2 if store.log == 1 else 1, enrolled.mark)
+    assert two == list(range(enrolled.high_water + 1, 16))
+    assert store.read(topic, store.log, 0)[0].after == (2 if store.log == 1 else 1, enrolled.high_water)
 
 
 @pytest.mark.slow
@@ -348,12 +350,12 @@ def test_a_paused_broker_whose_log_is_taken(postgresql_rig: Rig, when: str) -> N
     assert refused
     topic = rig.topic(store)
     enrolled = rig.do(store, Enrol("feed", 5))
-    assert enrolled.mark == (9 if when == "before" else 10)
-    rig.append(store, topic, enrolled.number, [enrolled.mark + 1, enrolled.mark + 2])
+    assert enrolled.high_water == (9 if when == "before" else 10)
+    rig.append(store, topic, enrolled.number, [enrolled.high_water + 1, enrolled.high_water + 2])
     process.send_signal(signal.SIGCONT)
     said = ended(process)
     assert said[-1][:2] == ["log", "taken"]
-    assert stamps(rig) == list(range(1, enrolled.mark + 3))
+    assert stamps(rig) == list(range(1, enrolled.high_water + 3))
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from sqlalchemy import make_url
 
 from milepost.errors import ConfigError, DuplicateMessage, StoreError, UnknownSubscription
 from milepost.operations import Appended, Remove
-from milepost.storage import migrations, reading
+from milepost.storage import lookups, migrations
 from milepost.storage.database import Database
 from milepost.storage.postgresql import Postgresql
 from milepost.storage.sqlite import Sqlite
@@ -82,7 +82,7 @@ def test_what_the_first_version_has_written_is_read_on(rig: Rig) -> None:
     rig.sql(
         "INSERT INTO entries (topic, log, first, rows, bytes, first_us, last_us, seal, data)"
         " VALUES (1, 1, 0, 3, ?, 1, 1, ?, ?)",
-        len(data), reading.seal(1, 1, 0, 3, bytes(data)), bytes(data),
+        len(data), lookups.seal(1, 1, 0, 3, bytes(data)), bytes(data),
     )  # fmt: skip
     store = rig.open()
     assert store.id == identity
@@ -160,6 +160,7 @@ RELEASED = {
     3: "2d182bf4b77ae0efceb8b0a57d17f3ede75ccf35b64b73da4f1bec3ab33a9a74",
     4: "34bb122494a9c6b028c0fb4b2ac22ac0b9270a44c5dad57e7335e80c15056c01",
     5: "029670847dd308c1b6d4d9962a943b8f9f1259278d0d478cc0cf4cb1273310a6",
+    6: "b19ece8f93d3d430b5470040246052d1d83d3384bbc7209e874529acf203c3fc",
 }
 
 

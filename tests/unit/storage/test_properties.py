@@ -57,7 +57,7 @@ def check_appends(rig: Rig, script: list[object]) -> None:
     topics = [rig.topic(store, f"t{number}") for number in range(3)]
     keys = ["p0", "p1", "p2"]
     numbers = [rig.enrol(store, key, 100 + place) for place, key in enumerate(keys)]
-    marks = [0, 0, 0]
+    high_waters = [0, 0, 0]
     seen: set[tuple[int, bytes]] = set()
     logs: dict[int, list[tuple[int, int]]] = {topic: [] for topic in topics}
     for step in script:
@@ -75,8 +75,8 @@ def check_appends(rig: Rig, script: list[object]) -> None:
                 for topic, size in zip(itertools.cycle(topics[turn:] + topics[:turn]), sizes, strict=False):
                     stamps = range(stamp, stamp + size)
                     parts.append(Part(topic, rows(numbers[place], stamps)))
-                    new += [(topic, value) for value in stamps if value > marks[place]]
-                    old += sum(value <= marks[place] for value in stamps)
+                    new += [(topic, value) for value in stamps if value > high_waters[place]]
+                    old += sum(value <= high_waters[place] for value in stamps)
                     stamp += size
                 operations.append(Append(numbers[place], tuple(parts), token))
                 keyed = {(part.topic, token) for part in parts if token}
@@ -85,7 +85,7 @@ def check_appends(rig: Rig, script: list[object]) -> None:
                     continue
                 if new:
                     seen |= keyed
-                    marks[place] = new[-1][1]
+                    high_waters[place] = new[-1][1]
                     for topic, value in new:
                         logs[topic].append((numbers[place], value))
                 expected.append(Appended(len(new), old))
@@ -95,10 +95,10 @@ def check_appends(rig: Rig, script: list[object]) -> None:
         for topic in topics:
             assert [row[1:] for row in rig.contents(store, topic)] == logs[topic]
             assert [row[0] for row in rig.contents(store, topic)] == list(range(len(logs[topic])))
-    for key, number, mark in zip(keys, numbers, marks, strict=True):
+    for key, number, high_water in zip(keys, numbers, high_waters, strict=True):
         assert rig.enrol(store, key) == number
-        (found,) = rig.sql("SELECT mark FROM publishers WHERE key = ?", key)
-        assert found[0] == mark
+        (found,) = rig.sql("SELECT high_water FROM publishers WHERE key = ?", key)
+        assert found[0] == high_water
 
 
 @given(script=steps)

@@ -34,7 +34,7 @@ def test_rows_are_stored_in_their_order_as_one_entry(rig: Rig) -> None:
     assert [row[1:] for row in rig.contents(store, topic)] == given
     if not rig.shared:
         assert [(entry.first, len(entry.batch)) for entry in committed.entries] == [(0, 4)]
-    assert rig.append(store, topic, two, [6]).repeated == 1  # the marks went with them
+    assert rig.append(store, topic, two, [6]).repeated == 1  # the high waters went with them
 
 
 def test_one_row_alone(rig: Rig) -> None:

@@ -8,7 +8,7 @@ from milepost.errors import CorruptLog
 from milepost.operations import ChangeTopic, Trim
 from milepost.query import parse_schema
 from milepost.storage import Store
-from milepost.storage.reading import SINGLE_BYTES, SINGLE_ENTRIES
+from milepost.storage.lookups import SINGLE_BYTES, SINGLE_ENTRIES
 from tests.unit.storage.conftest import NEWER, Rig
 
 COUNT = 60

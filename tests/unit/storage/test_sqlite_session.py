@@ -89,4 +89,4 @@ def test_a_check_that_fails_leaves_nothing_behind(sqlite_rig: Rig) -> None:
     with pytest.raises(UnknownTopic):
         rig.append(store, topic, publisher, [4])
     other = rig.topic(store, "other")
-    assert rig.append(store, other, publisher, [4]) == Appended(1, 0)  # its mark has not moved
+    assert rig.append(store, other, publisher, [4]) == Appended(1, 0)  # its high water has not moved

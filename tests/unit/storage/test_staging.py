@@ -27,7 +27,7 @@ from milepost.operations import (
     Unstage,
 )
 from milepost.query import parse_schema
-from milepost.storage import Store, joining, staging, upkeep
+from milepost.storage import Store, entries, staging, upkeep
 from milepost.storage.execution import Committed
 from milepost.storage.upkeep import NAMED_SILENT_S
 from tests.conftest import Server
@@ -35,7 +35,7 @@ from tests.unit.storage.conftest import NEWER, Rig, rows
 from tests.unit.storage.test_properties import EACH, fresh
 
 ME, OTHER = b"m" * 16, b"o" * 16
-LARGE = joining.KEPT_BYTES  # of a symbol: such a row is a piece that stays where it is
+LARGE = entries.KEPT_BYTES  # of a symbol: such a row is a piece that stays where it is
 
 
 def piece(

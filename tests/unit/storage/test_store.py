@@ -30,18 +30,18 @@ from milepost.operations import (
     DropTopic,
     Enrol,
     Enrolled,
-    Hold,
     MakeTopic,
     Move,
     Part,
     Release,
     Remove,
     Retention,
+    RetentionHold,
     Trim,
     Work,
 )
 from milepost.query import parse_schema
-from milepost.storage import reading
+from milepost.storage import lookups
 from milepost.storage.database import Session
 from milepost.storage.execution import WorkContext, execute
 from tests.unit.storage.conftest import KEEP, NEWER, SCHEMA, TEXT, Rig, rows
@@ -54,7 +54,7 @@ class _Lags(Work):
 
 @execute.register
 def _(operation: _Lags, session: Session, context: WorkContext) -> Any:
-    return reading.lags(session, operation.most)
+    return lookups.lags(session, operation.most)
 
 
 def attach(name: str, topic: int, **options: Any) -> Attach:
@@ -555,7 +555,7 @@ def test_lags_are_of_all_logs_and_of_rows_that_are_there(rig: Rig) -> None:
     rig.do(store, attach("nothing", empty))
     rig.append(store, topic, publisher, range(1, 11))
     rig.do(store, attach("new", topic, start="new"))
-    rig.do(store, Hold("held", topic, None))
+    rig.do(store, RetentionHold("held", topic, None))
     moved = Cursor(7, b"")
     found = store.inspect(_Lags(2), rig.now)
     assert found == ([("it's \u201codd\u201d", "behind", 10), ("it's \u201codd\u201d", "cut", 10)], 4, 20)

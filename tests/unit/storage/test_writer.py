@@ -17,8 +17,8 @@ from milepost.storage import Store, Writer
 from milepost.storage.database import Session
 from milepost.storage.execution import Committed, Spoiled, WorkContext, execute
 from milepost.storage.loop_writer import LoopWriter
-from milepost.storage.upkeep import Step
-from milepost.storage.writer import Pace
+from milepost.storage.upkeep import UpkeepStep
+from milepost.storage.writer import MaintenancePace
 from tests.unit.storage.conftest import Rig, rows
 
 
@@ -58,7 +58,7 @@ class Faulty:
             raise error
         return self.store.write(operations, time_us)
 
-    def maintain(self, time_us: int) -> Step:
+    def maintain(self, time_us: int) -> UpkeepStep:
         step = self.store.maintain(time_us)
         if not step.more:
             self.looked.set()
@@ -209,23 +209,23 @@ def test_upkeep_has_its_share_while_there_is_always_something_to_write(rig: Rig)
 
 
 def test_upkeep_rests_for_its_last_step_and_not_for_all_before_it() -> None:
-    pace = Pace(1.0, 0.0)
+    pace = MaintenancePace(1.0, 0.0)
     now = 0.0
     for _ in range(100):  # a long catch-up, alone: without a pause
-        pace.stepped(now, now + 0.5, Step(more=True, worked=True))
+        pace.stepped(now, now + 0.5, UpkeepStep(more=True, worked=True))
         now += 0.5
         assert pace.due == now
-    pace.stepped(now, now + 0.001, Step(more=False, worked=False))
+    pace.stepped(now, now + 0.001, UpkeepStep(more=False, worked=False))
     assert pace.due == pytest.approx(now + 1.001)
     pace.wrote()
-    pace.stepped(now, now + 0.01, Step(more=True, worked=True))  # beside writes: its share,
+    pace.stepped(now, now + 0.01, UpkeepStep(more=True, worked=True))  # beside writes: its share,
     assert pace.due == pytest.approx(now + 0.01 + 2.0)
     pace.wrote()
-    pace.stepped(now + 60, now + 60.01, Step(more=True, worked=True))  # which grows while it is behind
+    pace.stepped(now + 60, now + 60.01, UpkeepStep(more=True, worked=True))  # which grows while it is behind
     assert pace.due == pytest.approx(now + 60.01 + 0.03)
-    pace.stepped(now, now + 60.0, Step(more=False, worked=False))  # a database that was away
+    pace.stepped(now, now + 60.0, UpkeepStep(more=False, worked=False))  # a database that was away
     assert pace.due == pytest.approx(now + 63.0)
-    assert Pace(1.0, 0.0, 0.1).due == 0.1
+    assert MaintenancePace(1.0, 0.0, 0.1).due == 0.1
 
 
 class Piece(Work):

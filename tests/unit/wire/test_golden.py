@@ -16,19 +16,19 @@ from milepost.wire import (
     Ended,
     Failure,
     Hello,
-    Hold,
     Kind,
     Look,
     Ping,
     Positions,
     Publish,
-    Published,
+    PublishedEpoch,
     Resume,
+    RetentionHold,
     Stage,
     Stored,
     Subscribe,
     Tags,
-    Topic,
+    TopicAnnounced,
     Trim,
     Unstage,
     Unsubscribe,
@@ -72,7 +72,7 @@ def test_a_hello():
     assert frame.hex() == (
         "5600000001004d50"  # length, kind, flags, magic
         "8a"  # ten keys
-        "a870726f746f636f6c02"
+        "a870726f746f636f6c03"
         "a46e616d65a466656564"
         "a46175746880"
         "a8736f667477617265a0"
@@ -94,7 +94,7 @@ def test_what_has_ended():
 
 
 def test_a_hold():
-    frame = encode_control(Hold(request=1, topic="q", name="lane", position={3: 4}))
+    frame = encode_control(RetentionHold(request=1, topic="q", name="lane", position={3: 4}))
     assert frame.hex() == (
         "280000001e004d50"
         "84"  # four keys
@@ -124,7 +124,7 @@ def test_what_is_asked_about_a_sink():
         "a57061727473" + "92" + "920304" + "920506"
     )  # fmt: skip
     assert encode_control(Unstage(request=1, sink="s", epoch=2))[4] == Kind.UNSTAGE
-    assert encode_control(Published(request=1, sink="s")).hex() == (
+    assert encode_control(PublishedEpoch(request=1, sink="s")).hex() == (
         "110000001c004d50" + "82" + "a77265717565737401" + "a473696e6ba173"
     )
 
@@ -281,8 +281,8 @@ def test_a_deliver_with_marks_row_by_row():
         Credit(12),
         Publish(request=1, sink="s", epoch=2, parts=[(3, 4)]),
         Unstage(request=1, sink="s", epoch=2),
-        Published(request=1, sink="s"),
-        Topic(number=1, name="q", schemas=["q: [a: int]"]),
+        PublishedEpoch(request=1, sink="s"),
+        TopicAnnounced(number=1, name="q", schemas=["q: [a: int]"]),
         Declare(request=1, name="q", schema=None),
         Subscribe(request=1, subscription=2, pattern="q.>", where="a > 1"),
         Subscribe(request=1, subscription=2, pattern="q", durable=True, name="n", start={"position": {3: 4}}),
@@ -301,8 +301,8 @@ def test_a_deliver_with_marks_row_by_row():
         Look(request=1, topic="q", start={"time_us": 5}),
         Subscribe(request=1, subscription=2, pattern="q", durable=True, start={"position": {3: 4}}, stop={3: 9, 5: 6}),
         Ended(2),
-        Hold(request=1, topic="q", name="lane"),
-        Hold(request=1, topic="q", name="lane", position={3: 4}),
+        RetentionHold(request=1, topic="q", name="lane"),
+        RetentionHold(request=1, topic="q", name="lane", position={3: 4}),
     ],
 )
 def test_control_frames_come_back_as_they_went(message):

@@ -58,31 +58,32 @@ from milepost.wire import (
     Enqueue,
     Finish,
     Hello,
-    List,
+    ListTopics,
     Look,
     Ping,
     Pong,
     Positions,
     Publish,
-    Published,
+    PublishedEpoch,
     Reply,
     Resume,
     Stage,
-    Status,
+    StatusRequest,
     Subscribe,
     Trim,
     Unstage,
     Unsubscribe,
 )
-from milepost.wire import Hold as HoldRequest
+from milepost.wire import RetentionHold as HoldRequest
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
     from milepost.match import Matches
 
 REQUESTS: Final = (
-    Declare, Delete, Subscribe, Unsubscribe, Positions, List, Status, Ack, Trim, Look, HoldRequest, Publish, Unstage,
-    Published, Dequeue, Finish, *ADMINISTRATION,
+    Declare, Delete, Subscribe, Unsubscribe, Positions, ListTopics, StatusRequest, Ack, Trim, Look, HoldRequest,
+    Publish, Unstage,
+    PublishedEpoch, Dequeue, Finish, *ADMINISTRATION,
 )  # fmt: skip
 _UNSENT: Final[Bytes] = attrgetter("unsent")
 
@@ -227,7 +228,7 @@ class Core:
                     return self.catalogue.unsubscribe(connection, request)
                 case Positions():
                     value = self.catchups.positions(connection)
-                case Status():
+                case StatusRequest():
                     return self.durable.counts.report(connection, request.request, time_us)
                 case _:
                     require_pattern(request.pattern)
@@ -274,7 +275,7 @@ class Core:
                 return durable.look(connection, request)
             case HoldRequest():
                 return move_hold(durable, connection, request)
-            case Publish() | Unstage() | Published():
+            case Publish() | Unstage() | PublishedEpoch():
                 return self.staging.asked(connection, request)
             case Dequeue(peek=False) | Finish():
                 return self.queues.asked(connection, request, connection.heard)

@@ -10,8 +10,8 @@ from milepost.broker.core.log.starts import position_of
 from milepost.broker.core.log.terms import require_subscription_name
 from milepost.broker.core.sessions.connection import Connection
 from milepost.errors import BrokerError, MilepostError
-from milepost.operations import Hold
-from milepost.wire import Hold as HoldRequest
+from milepost.operations import RetentionHold
+from milepost.wire import RetentionHold as HoldRequest
 
 if TYPE_CHECKING:
     from milepost.broker.core.log.topics import DurableTopics
@@ -24,7 +24,7 @@ def move_hold(durable: DurableTopics, connection: Connection, request: HoldReque
         raise BrokerError("a hold has a name, by which it is moved and removed")
     require_subscription_name(request.name)
     position = None if request.position is None else position_of(request.position)
-    wanted = Hold(request.name, topic.stored, position)
+    wanted = RetentionHold(request.name, topic.stored, position)
     return [Write(wanted, partial(_held, durable, connection, request))]
 
 

@@ -13,7 +13,7 @@ from milepost.broker.core.effects import Effect, Say, Write
 from milepost.broker.core.sessions.connection import Connection
 from milepost.broker.core.topics.topic import Topic
 from milepost.errors import BrokerError, InvalidValue, MilepostError, NotDurable
-from milepost.wire import Publish, Published, Reply, Stage, Unstage
+from milepost.wire import Publish, PublishedEpoch, Reply, Stage, Unstage
 from milepost.wire.control import failure
 from milepost.wire.stage import NUMBER_MOST
 
@@ -71,7 +71,7 @@ class Staging:
         core.admission.give_credit(connection, put.size, effects)
         return effects
 
-    def asked(self, connection: Connection, request: Publish | Unstage | Published) -> list[Effect]:
+    def asked(self, connection: Connection, request: Publish | Unstage | PublishedEpoch) -> list[Effect]:
         """Requests about a sink; each may be repeated."""
         if not self._core.durable.on:
             raise NotDurable("this broker keeps nothing, and so has no sinks: start it with a store")
@@ -90,11 +90,13 @@ class Staging:
             case Unstage():
                 _require_number("epoch", request.epoch)
                 operation = operations.Unstage(request.sink, request.epoch)
-            case Published():
+            case PublishedEpoch():
                 operation = operations.Epoch(request.sink)
         return [Write(operation, partial(self._answered, connection, request))]
 
-    def _answered(self, connection: Connection, request: Publish | Unstage | Published, outcome: Any) -> list[Effect]:
+    def _answered(
+        self, connection: Connection, request: Publish | Unstage | PublishedEpoch, outcome: Any
+    ) -> list[Effect]:
         durable = self._core.durable
         if isinstance(outcome, MilepostError):
             return durable.failed(connection, request.request, outcome)
@@ -102,7 +104,7 @@ class Staging:
         if isinstance(outcome, operations.Published):
             value = {"repeated": outcome.repeated, "rows": outcome.rows}
             self._core.totals["epochs_published"] += not outcome.repeated
-        elif isinstance(request, Published):
+        elif isinstance(request, PublishedEpoch):
             value = {"epoch": outcome}
         return durable.replied(connection, request.request, value)
 

@@ -340,7 +340,7 @@ class DurableTopics:
         """Store a put. Parts of an atomic put wait for the last one, and are stored or refused together."""
         connection = put.connection
         if not connection.open:
-            return []  # its client is told nothing, asks the next connection for its mark, and puts it again
+            return []  # its client is told nothing, asks the next connection for its high water, and puts it again
         if not put.more and connection.atomic is None:
             return self._append(connection, [put])
         if connection.atomic is None:
@@ -413,7 +413,7 @@ class DurableTopics:
         return []
 
     def _not_appended(self, connection: Connection, parts: list[Put], error: MilepostError) -> list[Effect]:
-        if isinstance(error, Fenced | InDoubt):  # of what is in doubt, its next connection is told by the mark
+        if isinstance(error, Fenced | InDoubt):  # of what is in doubt, its next connection is told by the high water
             return self.core.refused(connection, error)
         effects: list[Effect] = []
         for part in parts:

@@ -11,7 +11,7 @@ from milepost.broker.core.delivery import Delivery
 from milepost.broker.core.effects import Deliver, Effect, Say
 from milepost.broker.core.sessions.connection import Connection
 from milepost.operations.steps import Group
-from milepost.wire import Reply, Taken, Type, encode_control, taken_parts
+from milepost.wire import Reply, Taken, TypeAnnounced, encode_control, taken_parts
 from milepost.wire.payload import Buffer
 
 
@@ -30,7 +30,7 @@ def messages(
             connection.types = set()
         if schema.fingerprint not in connection.types:
             connection.types.add(schema.fingerprint)
-            effects.append(Say(connection, Type(name=group.type, text=str(schema.message_type or schema))))
+            effects.append(Say(connection, TypeAnnounced(name=group.type, text=str(schema.message_type or schema))))
         for part in _fitting(group):
             taken = Taken(
                 request,

@@ -1,4 +1,4 @@
-"""Who publishes: the handshake gives a client its number, its mark, and a name that is its alone."""
+"""Who publishes: the handshake gives a client its number, its high water, and a name that is its alone."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ class Publishers:
                 self._numbers.discard(publisher.number)
                 self._numbers.add(outcome.number)
                 publisher.number = outcome.number
-            publisher.last_stamp = max(publisher.last_stamp, outcome.mark)
+            publisher.last_stamp = max(publisher.last_stamp, outcome.high_water)
             publisher.enrolled = True
-            return self._welcome(connection, hello, time_us, outcome.mark)
+            return self._welcome(connection, hello, time_us, outcome.high_water)
         return self._welcome(connection, hello, time_us)
 
-    def _welcome(self, connection: Connection, hello: Hello, time_us: int, mark: int = 0) -> list[Effect]:
+    def _welcome(self, connection: Connection, hello: Hello, time_us: int, high_water: int = 0) -> list[Effect]:
         connection.window = min(hello.window, self._core.settings.delivery_window)
         connection.credit = connection.window - max(0, hello.held)
         connection.places = hello.places
@@ -101,7 +101,7 @@ class Publishers:
             broker=self._core.settings.name,
             broker_id=self._core.broker_id,
             publisher=connection.publisher.number,
-            mark=mark if self._core.durable.on else connection.publisher.last_stamp,
+            high_water=high_water if self._core.durable.on else connection.publisher.last_stamp,
             last=connection.publisher.last_stamp,
             time_us=time_us,
             window=self._core.settings.put_window,

@@ -20,7 +20,7 @@ from milepost.operations import Retention
 from milepost.query import Predicate
 from milepost.schema import Schema, Versions
 from milepost.schema.relax import relaxed
-from milepost.wire import Topic as Announcement
+from milepost.wire import TopicAnnounced as Announcement
 
 if TYPE_CHECKING:
     from milepost.broker.core.log.subscription import LogSubscription

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol
 from milepost import limits
 from milepost.batch import Batch, Ids, Stamper
 from milepost.batch.collector import REFUSED
-from milepost.client.connection import Connection
+from milepost.client.connection import BrokerConnection
 from milepost.client.outbox import IDS_BYTES, Outbox
-from milepost.client.session import Session
+from milepost.client.session import ClientSession
 from milepost.client.unsettled import PendingPut, Unsettled
 from milepost.errors import (
     DuplicateMessage,
@@ -37,7 +37,7 @@ TOO_LARGE_TOGETHER: Final = (
 _log = logging.getLogger("milepost.client")
 
 
-class Publishing(Protocol):
+class DurablePublisher(Protocol):
     """The publisher, as its durable half knows it."""
 
     stamper: Stamper
@@ -56,16 +56,16 @@ class Publishing(Protocol):
     def soon(self, box: Outbox) -> None: ...
 
 
-class Storing:
+class DurablePuts:
     """Sends durable puts, keeps them until the broker's word, and sends them again where that was lost.
 
     Stamps are given when a frame leaves, so that frames, puts and stamps have one order.
     """
 
-    def __init__(self, session: Session, publisher: Publishing) -> None:
+    def __init__(self, session: ClientSession, publisher: DurablePublisher) -> None:
         self._session = session
         self._publisher = publisher
-        self._restored: Connection | None = None  # the one on which puts were sent again; not yet in use, perhaps
+        self._restored: BrokerConnection | None = None  # the one on which puts were sent again; not yet in use, perhaps
         self._resumed = 0  # puts on this connection up to which failures of the store are known
         self._settling: list[asyncio.Future[None]] = []  # wait for durable puts to be settled
         self.unsettled: Final = Unsettled()
@@ -79,24 +79,24 @@ class Storing:
     # Told by the publisher
 
     def recognised(self, welcome: Welcome, publisher: int, broker: int) -> None:
-        """A new connection: the mark settles what is stored; `send_again` sends the rest, under the same stamps.
+        """A new connection: the high water settles what is stored; `send_again` sends the rest, under the same stamps.
 
         `publisher` and `broker` are the numbers that batches were stamped with.
         """
         if not self.unsettled:
             return
-        if welcome.publisher != publisher and welcome.mark:
-            # With a mark of 0 nothing of this publisher was ever stored, and so nothing can be stored twice.
+        if welcome.publisher != publisher and welcome.high_water:
+            # With a high water of 0 nothing of this publisher was ever stored, and so nothing can be stored twice.
             raise ProtocolError(
                 f"the broker knows this client as publisher {welcome.publisher}, and {len(self.unsettled)} batches "
                 f"that may be stored are of publisher {publisher}; whether they are cannot be told any more"
             )
-        self.unsettled.reached(welcome.mark)
+        self.unsettled.reached(welcome.high_water)
         if (welcome.publisher, welcome.broker_id) != (publisher, broker):
             self.unsettled.readdress(welcome.publisher, welcome.broker_id)
         self._tell()
 
-    async def send_again(self, connection: Connection) -> None:
+    async def send_again(self, connection: BrokerConnection) -> None:
         """Send what is not settled on a new connection, before anything new; topics have their numbers on it."""
         self._restored = connection
         for put in list(self.unsettled.puts):
@@ -351,7 +351,7 @@ class Storing:
         self._publisher.batches += len(put.parts)
         self._write(connection, put)
 
-    def _write(self, connection: Connection, put: PendingPut) -> None:
+    def _write(self, connection: BrokerConnection, put: PendingPut) -> None:
         put.first = connection.puts + 1
         put.last = connection.puts + len(put.parts)
         for count, (box, batch) in enumerate(put.parts, 1):

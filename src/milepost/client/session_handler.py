@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from milepost.client.connection import Connection
+from milepost.client.connection import BrokerConnection
 from milepost.client.publisher import Publisher
 from milepost.client.queue_session import QueueSession
-from milepost.client.session import Session
+from milepost.client.session import ClientSession
 from milepost.client.subscriptions import Subscriptions
 from milepost.client.topic import KnownTopic
 from milepost.errors import Closed, MilepostError, StateLost
 from milepost.wire import Welcome
 
 
-class Host:
+class SessionHandler:
     """Hands on what a session tells, and decides whether a broker is still the one that the client knows."""
 
     def __init__(self, subscriptions: Subscriptions, known_broker_id: str | None) -> None:
         self._subscriptions = subscriptions
         self._known = known_broker_id
-        self.session: Session  # set by the client, as the publisher: both need this first
+        self.session: ClientSession  # set by the client, as the publisher: both need this first
         self.publisher: Publisher
         self.queue_session: QueueSession
         self.broker_id: str | None = None  # until it is connected
@@ -46,7 +46,7 @@ class Host:
         self.used = True
 
     def stored(self, put: int) -> None:
-        self.publisher.storing.stored(put)
+        self.publisher.durable_puts.stored(put)
 
     def room(self) -> None:
         self.publisher.room()
@@ -60,7 +60,7 @@ class Host:
     def subscription_ended(self, number: int, error: MilepostError | None) -> None:
         self._subscriptions.ended(number, error)
 
-    def lost(self, connection: Connection, error: MilepostError, was_used: bool) -> MilepostError:
+    def lost(self, connection: BrokerConnection, error: MilepostError, was_used: bool) -> MilepostError:
         for place, count in enumerate((connection.rows, connection.batches, connection.bytes)):
             self.delivered[place] += count
         self._subscriptions.detached(connection, error)
@@ -73,6 +73,6 @@ class Host:
         for subscription in list(self._subscriptions.by_number.values()):
             subscription.end(None if closed else error, keep=not closed)
 
-    async def restore(self, connection: Connection) -> None:
+    async def restore(self, connection: BrokerConnection) -> None:
         await self.publisher.restore(connection)
         await self._subscriptions.restore(connection, self.publisher)

@@ -50,8 +50,8 @@ def add_rows(parts: list[Part | EncodedRows], topic: int, schema: Schema, datas:
         parts.append(EncodedRows(topic, schema, datas))
 
 
-def new_rows(batch: Batch, mark: int, previous: int = 0) -> tuple[Batch | None, int]:
-    """The rows above a mark (None: there are none), and the last stamp.
+def new_rows(batch: Batch, high_water: int, previous: int = 0) -> tuple[Batch | None, int]:
+    """The rows above a high water (None: there are none), and the last stamp.
 
     `InvalidValue` when stamps do not increase; `previous` is the last one of the part before.
     """
@@ -59,13 +59,13 @@ def new_rows(batch: Batch, mark: int, previous: int = 0) -> tuple[Batch | None, 
         raise InvalidValue("only rows with message IDs are stored, and at least one")
     if len(batch) == 1:
         first = last = batch.ids[0].stamp
-        kept = batch if last > mark else None
+        kept = batch if last > high_water else None
     else:
         stamps = batch.ids.stamps
         if not bool((stamps[1:] > stamps[:-1]).all()):
             raise InvalidValue("the stamps of a publisher's rows increase; these do not")
         first, last = int(stamps[0]), int(stamps[-1])
-        known = int(np.searchsorted(stamps, np.uint64(mark), side="right"))
+        known = int(np.searchsorted(stamps, np.uint64(high_water), side="right"))
         kept = None if known == len(batch) else batch.slice(known) if known else batch
     if first <= previous:
         raise InvalidValue("the stamps of a publisher's rows increase from part to part; these do not")

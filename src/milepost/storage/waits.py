@@ -1,4 +1,4 @@
-"""Whoever waits for a database: a thread does so by itself, and work in an event loop says so here."""
+"""Waits for a database: a thread may block, and work in an event loop must call the hook here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Waiter(Protocol):
+class WaitHook(Protocol):
     """Lets other things go on in the thread while something that runs in it waits."""
 
     def ready(self, socket: int, writing: bool) -> None:
@@ -19,8 +19,8 @@ class Waiter(Protocol):
         """What a function gives that may take long: it is called in another thread."""
 
 
-# None: a thread that may wait. Set by whoever starts work in an event loop, for that work alone.
-current: Final[ContextVar[Waiter | None]] = ContextVar("waiter", default=None)
+# None: a thread that may wait. Set for work in an event loop, by the code that starts it.
+current: Final[ContextVar[WaitHook | None]] = ContextVar("waiter", default=None)
 
 
 def aside(function: Callable[[], T]) -> T:
