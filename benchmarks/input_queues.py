@@ -19,7 +19,7 @@ from benchmarks.report import Report
 from milepost.batch import Batch, Ids
 from milepost.broker.core import Connection, Core
 from milepost.broker.core.put import Put
-from milepost.broker.core.sessions.connection import Subscription
+from milepost.broker.core.sessions.connection import PlainSubscription
 from milepost.broker.examination import Examined, examine
 from milepost.broker.predicate_cache import PredicateCache
 from milepost.broker.workers import Workers
@@ -72,7 +72,7 @@ class Rig:
         for number, node in enumerate(conjunctions(np.random.default_rng(2), count, uniform)):
             key = self.topic._take_key()
             index.add(key, Predicate("", SCHEMA, TREE, node))
-            self.topic.subscriptions[key] = Subscription(self.reader, number, "events", "", {}, {})
+            self.topic.subscriptions[key] = PlainSubscription(self.reader, number, "events", "", {}, {})
             self.topic.owners[key], self.topic.tags[key] = self.reader.number, number
         index.settle()
 

@@ -27,7 +27,7 @@ from milepost.wire.payload import Buffer, deliver_head, put_head
 
 if TYPE_CHECKING:
     from milepost.broker.core import Connection, Topic
-    from milepost.broker.core.sessions.connection import Publisher
+    from milepost.broker.core.sessions.connection import PublisherIdentity
     from milepost.broker.peer import Peer
     from milepost.broker.server import Broker
     from milepost.schema import Schema
@@ -112,7 +112,7 @@ class Short:
     def __init__(self, broker: Broker, connection: Connection, topic: Topic, shared: memoryview, judge: Judge) -> None:
         self._broker = broker
         self._connection = connection
-        self._publisher: Publisher = connection.publisher
+        self._publisher: PublisherIdentity = connection.publisher
         self._topic = topic
         self._shared = shared
         self._judge = judge

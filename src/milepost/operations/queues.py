@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from milepost.operations.steps import Commit, Enqueue, Prepare, Step, Transaction
+from milepost.operations.steps import Commit, Enqueue, Prepare, Step, TransactionOwner
 from milepost.operations.work import Look, Work
 
 OPERATOR: Final = "operator"  # the client of what is asked outside of transactions
@@ -24,7 +24,7 @@ class Perform(Work):
     again is answered again.
     """
 
-    transaction: Transaction
+    transaction: TransactionOwner
     steps: tuple[Step, ...]
 
     @property

@@ -12,7 +12,7 @@ from milepost.operations.subscriptions import Move
 from milepost.schema import Schema
 
 
-class Transaction(NamedTuple):
+class TransactionOwner(NamedTuple):
     """Whose steps they are. A transaction begins with its first step."""
 
     number: int  # T, as the first `Performed` said; 0: not known yet

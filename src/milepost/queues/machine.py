@@ -230,7 +230,7 @@ class TransactionMachine(ABC):
 
     def _operation(self, transaction: OpenTransaction, todo: tuple[Step, ...]) -> operations.Perform:
         client = transaction.client
-        whose = steps.Transaction(
+        whose = steps.TransactionOwner(
             transaction.number, transaction.writer, client.instance, transaction.client_number, self.leases.us,
             client.came,
         )  # fmt: skip

@@ -32,7 +32,7 @@ from milepost.operations.steps import (
     Performed,
     Prepare,
     Step,
-    Transaction,
+    TransactionOwner,
 )
 from milepost.queues import catalogue, rows, selection, statements, states
 from milepost.queues.catalogue import Queue, QueueCatalogue, TypeEntry
@@ -63,7 +63,7 @@ _NEW: Final = Live(0, frozenset(), {})
 
 
 def perform(
-    session: Session, place: WorkContext, transaction: Transaction, steps: tuple[Step, ...]
+    session: Session, place: WorkContext, transaction: TransactionOwner, steps: tuple[Step, ...]
 ) -> Performed | Promise | MilepostError:
     """Carry out steps of a transaction; see `operations.Perform`. An error that is returned has changed something."""
     performance = _Performance(session, place, transaction)
@@ -77,7 +77,7 @@ def perform(
 
 
 class _Performance:
-    def __init__(self, session: Session, place: WorkContext, transaction: Transaction) -> None:
+    def __init__(self, session: Session, place: WorkContext, transaction: TransactionOwner) -> None:
         self._session = session
         self._place = place
         self._transaction = transaction

@@ -32,7 +32,7 @@ class AdmissionCandidate(Protocol):
     def abort(self) -> None: ...
 
 
-class Admission:
+class ConnectionAdmission:
     """The connections of one listener."""
 
     def __init__(self, per_address: int = 0) -> None:

@@ -22,7 +22,7 @@ from milepost.wire.control import failure
 from milepost.wire.reader import SHARED_BYTES, FrameReader
 
 if TYPE_CHECKING:
-    from milepost.transport.admission import Admission
+    from milepost.transport.admission import ConnectionAdmission
 
 CONNECT_SECONDS: Final = 10.0  # to reach a host at all; the handshake has a limit of its own
 LINGER_SECONDS: Final = 5.0  # that a peer has to take the last words
@@ -41,7 +41,7 @@ class TcpChannel(asyncio.BufferedProtocol):
         "fast_path", "growing", "peer",
     )  # fmt: skip
 
-    def __init__(self, receiver: Receiver, shared: memoryview, admission: Admission | None = None) -> None:
+    def __init__(self, receiver: Receiver, shared: memoryview, admission: ConnectionAdmission | None = None) -> None:
         self._receiver = receiver
         self._admission = admission  # of the listener that took it
         self._aborted = False
@@ -211,10 +211,14 @@ _NO_RECEIVER: Final = _NoReceiver()
 
 
 class TcpListener:
-    """Takes TCP connections, as far as `Admission` lets it."""
+    """Takes TCP connections, as far as `ConnectionAdmission` lets it."""
 
     def __init__(
-        self, sockets: list[socket.socket], address: Address, accept: Callable[[], Receiver], admission: Admission
+        self,
+        sockets: list[socket.socket],
+        address: Address,
+        accept: Callable[[], Receiver],
+        admission: ConnectionAdmission,
     ) -> None:
         self.address = address
         self._sockets = sockets
@@ -316,7 +320,7 @@ async def connect(address: Address, receiver: Receiver) -> Channel:
 
 async def listen(address: Address, accept: Callable[[], Receiver], backlog: int, per_address: int = 0) -> TcpListener:
     """A listener; `OSError` when the port is taken."""
-    from milepost.transport.admission import Admission  # clients need none
+    from milepost.transport.admission import ConnectionAdmission  # clients need none
 
     found = await asyncio.get_running_loop().getaddrinfo(
         address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -338,7 +342,7 @@ async def listen(address: Address, accept: Callable[[], Receiver], backlog: int,
         raise
     host, port = sockets[0].getsockname()[:2]
     taken = Address(address.scheme, address.host if address.host else host, port)
-    return TcpListener(sockets, taken, accept, Admission(per_address))
+    return TcpListener(sockets, taken, accept, ConnectionAdmission(per_address))
 
 
 def _peer(name: Any) -> str:

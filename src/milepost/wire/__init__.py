@@ -69,7 +69,7 @@ from milepost.wire.control import (
 from milepost.wire.frames import HEADER, PROTOCOL, Frame, Kind
 from milepost.wire.payload import (
     MORE,
-    Delivery,
+    DeliverFrame,
     Hand,
     Tags,
     deliver_parts,
@@ -99,7 +99,7 @@ __all__ = [
     "DeclareType",
     "Delete",
     "deliver_parts",
-    "Delivery",
+    "DeliverFrame",
     "Dequeue",
     "DeleteTransfer",
     "Dropped",

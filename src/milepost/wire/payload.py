@@ -74,7 +74,7 @@ class Tags(NamedTuple):
     subscriptions: npt.NDArray[np.uint32]
 
 
-class Delivery(NamedTuple):
+class DeliverFrame(NamedTuple):
     """The body of a DELIVER frame, taken apart. The batch is not looked at yet."""
 
     topic: int
@@ -204,16 +204,16 @@ def deliver_head(topic: int, tags: tuple[int, ...], size: int, place: tuple[int,
     return _WORDS.pack(_TWO.size + len(told) + size, _DELIVER, flags, MAGIC, topic, count) + told
 
 
-def read_deliver(flags: int, body: Buffer) -> Delivery:
+def read_deliver(flags: int, body: Buffer) -> DeliverFrame:
     """Take a DELIVER apart; every count is compared with the bytes that are there before it is used."""
     if not flags and _ONE_TAG_BYTES + BATCH_HEADER.size <= len(body) < _COPIED:
         topic, count, tag = _ONE_TAG.unpack_from(body)
         if count == 1:  # the short way: most small deliveries are one message for one subscription
-            return tuple.__new__(Delivery, (topic, (tag,), bytes(body[_ONE_TAG_BYTES:]), None))
+            return tuple.__new__(DeliverFrame, (topic, (tag,), bytes(body[_ONE_TAG_BYTES:]), None))
     elif flags == PLACED and _ONE_PLACED_BYTES + BATCH_HEADER.size <= len(body) < _COPIED:
         topic, count, log, _, offset, tag = _ONE_PLACED.unpack_from(body)
         if count == 1:
-            return tuple.__new__(Delivery, (topic, (tag,), bytes(body[_ONE_PLACED_BYTES:]), (log, offset)))
+            return tuple.__new__(DeliverFrame, (topic, (tag,), bytes(body[_ONE_PLACED_BYTES:]), (log, offset)))
     view = memoryview(body)
     if len(view) < _TWO.size + (_PLACE.size if flags & PLACED else 0):
         raise ProtocolError(f"a DELIVER of {len(view)} bytes is cut off")
@@ -227,7 +227,7 @@ def read_deliver(flags: int, body: Buffer) -> Delivery:
         end += -end % 8
         if end + BATCH_HEADER.size > len(view):
             raise ProtocolError(f"a DELIVER of {len(view)} bytes has no room for {count} tags and a batch")
-        return Delivery(topic, struct.unpack_from(f"<{count}I", view, start), _rest(body, end), place)
+        return DeliverFrame(topic, struct.unpack_from(f"<{count}I", view, start), _rest(body, end), place)
     (rows,) = _ROWS.unpack_from(view, start) if len(view) >= start + _ROWS.size else (limits.BATCH_ROWS,)
     start += _ROWS.size
     end = start + 4 * (rows + 1 + count)
@@ -238,7 +238,7 @@ def read_deliver(flags: int, body: Buffer) -> Delivery:
     subscriptions = np.frombuffer(view, _U4, count, start + 4 * (rows + 1))
     if offsets[0] != 0 or offsets[-1] != count or (offsets[1:] < offsets[:-1]).any():
         raise ProtocolError("the positions of a DELIVER's tags do not rise from 0 to their number")
-    return Delivery(topic, Tags(offsets, subscriptions), _rest(body, end), place)
+    return DeliverFrame(topic, Tags(offsets, subscriptions), _rest(body, end), place)
 
 
 def _rest(body: Buffer, start: int) -> Buffer:

@@ -15,7 +15,7 @@ import pytest
 from milepost import AsyncClient, limits
 from milepost.errors import Overloaded
 from milepost.transport import listen, parse_address
-from milepost.transport.admission import Admission
+from milepost.transport.admission import ConnectionAdmission
 from milepost.wire import FrameReader, Hello, Kind, decode_control, encode_control
 from tests.integration.hostile.process import PATIENCE, Process, run
 
@@ -219,7 +219,7 @@ def test_accept_that_fails_is_logged_once_and_tried_again(caplog):
 
 def test_an_address_of_ipv6_is_a_network():
     async def body():
-        admission = Admission(per_address=1)
+        admission = ConnectionAdmission(per_address=1)
         first = admission.require(10, "2001:db8::1")
         admission.came(object(), first)
         admission.greeted(next(iter(admission._strangers)))

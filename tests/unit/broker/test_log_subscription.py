@@ -14,7 +14,7 @@ import milepost
 from milepost.batch import Batch, IdRun, Ids
 from milepost.broker.core.log import reach
 from milepost.broker.core.log.reach import Reach, State, packed, unpacked
-from milepost.broker.core.log.subscription import Found, LogSubscription, Taken
+from milepost.broker.core.log.subscription import Acknowledged, Found, LogSubscription
 from milepost.errors import AckMismatch
 
 SCHEMA = milepost.parse_schema("n: [offset: long]")
@@ -111,7 +111,7 @@ class StreamMachine(RuleBasedStateMachine):
         offset = data.draw(st.sampled_from(some))
         self.moves += 1
         chosen = self.subscription.choose(member, {LOG: [[offset, offset]]}, "handed on")
-        self.move(Taken(member, self.moves, [], self.moves, chosen), [], [offset])
+        self.move(Acknowledged(member, self.moves, [], self.moves, chosen), [], [offset])
 
     def move(self, taken, some, marked=()):
         """Store an acknowledgement, or a handing on."""
@@ -207,7 +207,9 @@ class StreamMachine(RuleBasedStateMachine):
         subscription = self.subscription
         self.moves += 1
         some = [offset for offset in mine if first <= offset <= last]
-        self.move(Taken(member, self.moves, subscription.choose(member, {LOG: ranges(some)}, "done"), self.moves), some)
+        self.move(
+            Acknowledged(member, self.moves, subscription.choose(member, {LOG: ranges(some)}, "done"), self.moves), some
+        )
 
     @rule(stored=st.booleans())
     def outcome(self, stored):
@@ -300,7 +302,7 @@ class StreamMachine(RuleBasedStateMachine):
                 mine = self.mine(each)
                 if mine:
                     self.moves += 1
-                    taken = Taken(
+                    taken = Acknowledged(
                         each, self.moves, self.subscription.choose(each, {LOG: ranges(mine)}, "done"), self.moves
                     )
                     self.subscription.acknowledge(taken)

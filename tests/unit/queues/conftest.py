@@ -43,7 +43,7 @@ class Party:
         self.number = 0
 
     def perform(self, *given: Any) -> Any:
-        transaction = steps.Transaction(self.number, self.s, self.instance, self.client, LEASE_US)
+        transaction = steps.TransactionOwner(self.number, self.s, self.instance, self.client, LEASE_US)
         done = self.queues.do(ops.Perform(transaction, given), self.store)
         self.number = done.number
         return done.outcomes[-1] if given else None

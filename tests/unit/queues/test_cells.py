@@ -394,7 +394,7 @@ def test_an_end_that_two_brokers_are_asked_for_at_once(shared: Queues) -> None:
             outcomes: list[str] = outcomes,
             ready: threading.Barrier = ready,
         ) -> None:
-            transaction = steps.Transaction(known, party.s, party.instance, party.client, LEASE_US)
+            transaction = steps.TransactionOwner(known, party.s, party.instance, party.client, LEASE_US)
             ready.wait()
             try:
                 shared.do(ops.Perform(transaction, (steps.Commit(),)), shared.store(store))
@@ -413,7 +413,7 @@ def test_one_shot_that_two_brokers_are_asked_for_at_once(shared: Queues) -> None
     shared.store("two")
     for number in range(20):
         party = shared.party("one")
-        transaction = steps.Transaction(0, party.s, party.instance, party.client, LEASE_US)
+        transaction = steps.TransactionOwner(0, party.s, party.instance, party.client, LEASE_US)
         steps_given = steps.Enqueue("notes", Batch.encode(NOTE, [{"text": f"{number}"}])), steps.Commit()
         once = ops.Perform(transaction, steps_given)
         done: list[steps.Performed] = []

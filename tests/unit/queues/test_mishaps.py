@@ -78,7 +78,7 @@ def test_a_writer_that_comes_to_a_broker_whose_clock_is_behind_keeps_its_order(s
 
     def put(store: Store, text: str, client: int, ahead_us: int, came: bool) -> None:
         batch = Batch.encode(NOTE, [{"text": text}])
-        transaction = steps.Transaction(0, 77, b"w" * 16, client, 10_000_000, came)
+        transaction = steps.TransactionOwner(0, 77, b"w" * 16, client, 10_000_000, came)
         (done,) = store.write(
             [ops.Perform(transaction, (steps.Enqueue("notes", batch), steps.Commit()))], now + ahead_us
         ).outcomes

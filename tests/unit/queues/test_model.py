@@ -193,7 +193,7 @@ class Machine(RuleBasedStateMachine):
         return self.perform(party, tuple(step for step, _ in made)), check
 
     def perform(self, party: Party, given: tuple[steps.Step, ...]) -> ops.Perform:
-        transaction = steps.Transaction(party.number, party.s, party.instance, party.client, LEASE_US)
+        transaction = steps.TransactionOwner(party.number, party.s, party.instance, party.client, LEASE_US)
         return ops.Perform(transaction, given)
 
     def step(self, party: Party, action: tuple[Any, ...]) -> tuple[steps.Step, Callable[[int, Any], None]]:
@@ -306,7 +306,7 @@ class Machine(RuleBasedStateMachine):
         if not self.committed:
             return
         party, client, number = self.committed[-1]
-        transaction = steps.Transaction(0, party.s, party.instance, client, LEASE_US)
+        transaction = steps.TransactionOwner(0, party.s, party.instance, client, LEASE_US)
         store = self.queues.store("two" if elsewhere and self.queues.shared else "one")
         done = self.queues.do(ops.Perform(transaction, (steps.Commit(),)), store)
         assert done == steps.Performed(number, (steps.Done(repeated=True),))

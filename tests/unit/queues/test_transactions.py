@@ -27,7 +27,7 @@ def batch(*texts: str) -> Batch:
 def asked(party: Party, *given: steps.Step, number: int = 0, client: int | None = None) -> ops.Perform:
     """Steps as a client asks for them that has lost its broker, which knew the number."""
     client = party.client if client is None else client
-    return ops.Perform(steps.Transaction(number, party.s, party.instance, client, LEASE_US), given)
+    return ops.Perform(steps.TransactionOwner(number, party.s, party.instance, client, LEASE_US), given)
 
 
 # Ends that are asked for again

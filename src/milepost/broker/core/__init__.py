@@ -1,29 +1,26 @@
-"""The broker's mind: events in, effects out. No socket, no clock, no thread; tests need none either.
+"""The broker's core: events in, effects out. No socket, no database, no clock, no thread; tests need none either.
 
 ::
 
-    core            the events, each a method that returns effects
-    effects         what the shell is to do
-    connection      a client as the core sees it: credit, queue, subscriptions
-    publishers      the handshake: names, numbers and tags
-    catalogue       the topics, and what clients ask about them
-    topic           a name with its schemas, and who wants which rows of it
-    pattern         names of topics, and patterns of them
-    share           one batch and its matches -> the rows of each connection
-    backlog          what waits for a connection that is busy: bounded, joined, dropped
-    durable          durable topics and puts: what is stored before it is acknowledged
-    streams         durable subscriptions: who is attached, what is read, what is acknowledged
-    subscription          one of them at work; reach: how far it has got in one log
-    terms           what one may be asked for with; start: where it begins; bounds: where a read ends by itself
-    holds           cursors that nobody is served from
-    burial          rows that were delivered too often
-    predicates      what must be compiled before an event can be; the shell keeps what was
-    attempts        such events: run, put off and run again
-    rebuild         the indexes of a topic for further versions of its schema
+    core        the events, each a method that returns effects
+    effects     what the shell is to do
+    put         rows that a client sends, on their way in
+    admission   the one way in: every message passes it
+    delivery    the one way out: every message passes it
 
-The shell matches, on a snapshot of a topic's index: rows of live topics before `Core.arrived`, rows that were stored
-by the effect `Match`. Whatever else is long is the effect `Compile`, or is done in parts, with `Later` between them.
-No other thread touches the core's state; import contracts and `tests/unit/broker/test_purity.py` hold what it imports.
+    sessions/   connections: the handshake, publishers and their names, heartbeats
+    topics/     topics: catalogue, schemas, plain subscriptions, backlogs of connections, slow consumers
+    log/        durable topics: puts that are stored, durable subscriptions, acknowledgements, dead letters, staging
+    queues/     queue transactions of clients, on the state machine of `milepost.queues.machine`
+    routing/    which connections get which rows
+    rights/     principals
+
+    memory      the account of all bytes that are held for connections
+    predicates  what must be compiled before an event can be handled; attempts: such events, run again afterwards
+    statistics  all figures, with what `counts` has the store count now and then
+
+Matching and compiling run outside: a put brings its snapshot (`Core.put`), the results come back as events
+(`Core.arrived`, and the continuation of `Match` and `Compile`). Other long work is done in parts, with `Later` between.
 """
 
 from milepost.broker.core.core import Core

@@ -21,7 +21,7 @@ from milepost.broker.core.effects import Deliver, Effect, Mend, Say, Write
 from milepost.broker.core.log.member import NO_MEMBER, Member
 from milepost.broker.core.log.ranges import require_apart
 from milepost.broker.core.log.reach import Chosen
-from milepost.broker.core.log.subscription import LogSubscription, Taken
+from milepost.broker.core.log.subscription import Acknowledged, LogSubscription
 from milepost.broker.core.sessions.connection import Connection
 from milepost.errors import (
     AckMismatch,
@@ -44,7 +44,7 @@ class Settling(NamedTuple):
     """An acknowledgement that is stored with a commit."""
 
     subscription: LogSubscription
-    taken: Taken
+    taken: Acknowledged
     cursors: dict[int, Cursor]
     move: Move
 
@@ -101,7 +101,7 @@ class Acknowledgements:
             self._subscriptions.pump(subscription, effects)
             return effects
         member.sequence = request.sequence
-        taken = Taken(member, request.sequence, done, handed=handed)
+        taken = Acknowledged(member, request.sequence, done, handed=handed)
         subscription.send_back(member, again)
         self.move(subscription, taken, effects, connection, request.request)
         self._subscriptions.pump(subscription, effects)
@@ -123,7 +123,7 @@ class Acknowledgements:
     def move(
         self,
         subscription: LogSubscription,
-        taken: Taken,
+        taken: Acknowledged,
         effects: list[Effect],
         connection: Connection | None = None,
         request: int = 0,
@@ -139,7 +139,7 @@ class Acknowledgements:
             Write(move, partial(self._moved, subscription, taken, cursors, connection, request), subscription)
         )
 
-    def _begin(self, subscription: LogSubscription, taken: Taken) -> dict[int, Cursor]:
+    def _begin(self, subscription: LogSubscription, taken: Acknowledged) -> dict[int, Cursor]:
         subscription.moves += 1
         subscription.moving += 1
         subscription.uncounted = False
@@ -159,7 +159,7 @@ class Acknowledgements:
     def _moved(
         self,
         subscription: LogSubscription,
-        taken: Taken,
+        taken: Acknowledged,
         cursors: dict[int, Cursor],
         connection: Connection | None,
         request: int,
@@ -224,7 +224,7 @@ class Acknowledgements:
             for reach in subscription.reaches.values()
         )
         if late:
-            self.move(subscription, Taken(NO_MEMBER, 0), effects)
+            self.move(subscription, Acknowledged(NO_MEMBER, 0), effects)
 
     # Deliveries
 
@@ -233,7 +233,7 @@ class Acknowledgements:
         if subscription.uncounted and not (
             subscription.moving or subscription.failed or self.blocked(subscription) or subscription.broken
         ):
-            self.move(subscription, Taken(NO_MEMBER, 0), effects, promised=False)
+            self.move(subscription, Acknowledged(NO_MEMBER, 0), effects, promised=False)
 
     def count_first(self, subscription: LogSubscription, sending: list[Sending], effects: list[Effect]) -> None:
         """The same, before rows are sent."""
@@ -243,13 +243,13 @@ class Acknowledgements:
             self._count_now(subscription, sending, effects)
 
     def _count_now(self, subscription: LogSubscription, sending: list[Sending], effects: list[Effect]) -> None:
-        taken = Taken(NO_MEMBER, 0, sending=sending)
+        taken = Acknowledged(NO_MEMBER, 0, sending=sending)
         if subscription.ended:
             self._unsent(subscription, taken, effects)
         else:
             self.move(subscription, taken, effects)
 
-    def _send(self, subscription: LogSubscription, taken: Taken, effects: list[Effect]) -> None:
+    def _send(self, subscription: LogSubscription, taken: Acknowledged, effects: list[Effect]) -> None:
         for sending in taken.sending:
             if sending.member.key in subscription.members:
                 sending.member.unsent.popleft()
@@ -257,7 +257,7 @@ class Acknowledgements:
             else:
                 self._unspend(sending, effects)
 
-    def _unsent(self, subscription: LogSubscription, taken: Taken, effects: list[Effect]) -> None:
+    def _unsent(self, subscription: LogSubscription, taken: Acknowledged, effects: list[Effect]) -> None:
         for sending in taken.sending:
             subscription.failed = True  # until the next tick
             if sending.member.key in subscription.members:
@@ -288,13 +288,13 @@ class Acknowledgements:
             if subscription.moving or subscription.settling:
                 subscription.parked.append(transaction)
                 return None
-        chosen: list[tuple[LogSubscription, Taken]] = []
+        chosen: list[tuple[LogSubscription, Acknowledged]] = []
         try:
             for ack, subscription, member in new:
                 if ack.again or ack.handed:
                     raise AckMismatch("a commit acknowledges what is done; all else about rows is said alone")
                 done, _, _ = _chosen(subscription, member, ack)
-                chosen.append((subscription, Taken(member, ack.sequence, done)))
+                chosen.append((subscription, Acknowledged(member, ack.sequence, done)))
         except AckMismatch:
             for subscription, taken in chosen:
                 subscription.send_back(taken.member, taken.rows)

@@ -23,7 +23,7 @@ from milepost.wire.control import failure
 
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core
-    from milepost.broker.core.sessions.connection import Connection, Subscription
+    from milepost.broker.core.sessions.connection import Connection, PlainSubscription
     from milepost.broker.core.topics.topic import Topic
 
 
@@ -140,7 +140,7 @@ class CatchUps:
             if subscription in (None, number):
                 self._remove(catch_up)
 
-    def _fail(self, subscription: Subscription, error: MilepostError, effects: list[Effect]) -> None:
+    def _fail(self, subscription: PlainSubscription, error: MilepostError, effects: list[Effect]) -> None:
         connection = subscription.connection
         self.left(connection, subscription.number)
         self._core.catalogue.drop(subscription)

@@ -11,7 +11,7 @@ from milepost import limits
 from milepost.broker.core.effects import Effect, Write
 from milepost.broker.core.log.member import NO_MEMBER
 from milepost.broker.core.log.portion import Portion
-from milepost.broker.core.log.subscription import LogSubscription, Taken
+from milepost.broker.core.log.subscription import Acknowledged, LogSubscription
 from milepost.broker.core.topics.pattern import require_name
 from milepost.broker.core.topics.topic import SLOW, Topic
 from milepost.errors import BrokerError, MilepostError, NotDurable
@@ -54,7 +54,7 @@ class DeadLetters:
     def _made(self, outcome: Any) -> list[Effect]:
         return [] if isinstance(outcome, MilepostError) else self._core.durable.restore([outcome.topic])
 
-    def bury(self, subscription: LogSubscription, dead: list[Portion], effects: list[Effect]) -> None:
+    def take(self, subscription: LogSubscription, dead: list[Portion], effects: list[Effect]) -> None:
         """Rows that were delivered too often go to the dead-letter topic, which takes whatever their own does.
 
         A subscription that has ended stores nothing: whoever serves it next reads the rows, and how often they came.
@@ -63,15 +63,15 @@ class DeadLetters:
             return
         topic = self._core.topics.get(subscription.dead)
         if topic is None:
-            subscription.burying += 1
+            subscription.dying += 1
             effects.append(
-                self._make(subscription.dead, subscription.topic, partial(self._graveyard, subscription, dead))
+                self._make(subscription.dead, subscription.topic, partial(self._topic_made, subscription, dead))
             )
             return
         if topic.stored:
             missing = [part.batch.schema for part in dead if part.batch.schema.fingerprint not in topic.versions]
             if not missing:
-                self._bury_in(topic, subscription, dead, effects)
+                self._move_to(topic, subscription, dead, effects)
                 return
             try:
                 self._core.catalogue.require_follows(topic, missing[0])
@@ -80,30 +80,30 @@ class DeadLetters:
             else:
                 text = str(missing[0].message_type or missing[0])
                 change = ChangeTopic(topic.stored, text, versions=len(topic.schemas))
-                subscription.burying += 1
+                subscription.dying += 1
                 effects.append(Write(change, partial(self._widened, subscription, dead, topic, change)))
                 return
         log.error("%s cannot take the dead rows of %s: they come again for ever", subscription.dead, subscription.name)
         subscription.most = 0
         subscription.spare(dead)
 
-    def _graveyard(self, subscription: LogSubscription, dead: list[Portion], outcome: Any) -> list[Effect]:
-        subscription.burying -= 1
+    def _topic_made(self, subscription: LogSubscription, dead: list[Portion], outcome: Any) -> list[Effect]:
+        subscription.dying -= 1
         if isinstance(outcome, MilepostError):
             return self._spared(subscription, dead)
         effects = self._core.durable.restore([outcome.topic])
-        self.bury(subscription, dead, effects)
+        self.take(subscription, dead, effects)
         self._subscriptions.let_go(subscription, effects)
         return effects
 
     def _widened(
         self, subscription: LogSubscription, dead: list[Portion], topic: Topic, change: ChangeTopic, outcome: Any
     ) -> list[Effect]:
-        subscription.burying -= 1
+        subscription.dying -= 1
         if isinstance(outcome, MilepostError):
             return self._spared(subscription, dead)
         effects = self._core.durable.changed(topic, change, outcome)
-        self.bury(subscription, dead, effects)
+        self.take(subscription, dead, effects)
         self._subscriptions.let_go(subscription, effects)
         return effects
 
@@ -112,21 +112,21 @@ class DeadLetters:
         subscription.failed = True  # until the next tick
         return []
 
-    def _bury_in(self, topic: Topic, subscription: LogSubscription, dead: list[Portion], effects: list[Effect]) -> None:
+    def _move_to(self, topic: Topic, subscription: LogSubscription, dead: list[Portion], effects: list[Effect]) -> None:
         if self._subscriptions.acks.blocked(subscription):
-            subscription.deferred.append(partial(self._bury_now, topic, subscription, dead))
+            subscription.deferred.append(partial(self._move_now, topic, subscription, dead))
         else:
-            self._bury_now(topic, subscription, dead, effects)
+            self._move_now(topic, subscription, dead, effects)
 
-    def _bury_now(
+    def _move_now(
         self, topic: Topic, subscription: LogSubscription, dead: list[Portion], effects: list[Effect]
     ) -> None:
         if subscription.ended:
             return
-        taken = Taken(NO_MEMBER, 0)
+        taken = Acknowledged(NO_MEMBER, 0)
         for part in dead:
             assert part.chosen is not None
-            subscription.bury(part.chosen.lot, part.chosen.places, subscription.moves + 1)
+            subscription.dead_letter(part.chosen.lot, part.chosen.places, subscription.moves + 1)
             taken.rows.append((part.chosen, part.log))
         self._subscriptions.acks.move(
             subscription, taken, effects, dead=tuple(Part(topic.stored, part.batch) for part in dead)

@@ -37,7 +37,7 @@ from milepost.broker.core.log.reach import DYING, LATE_ROWS, NOBODY, RESERVED, W
 from milepost.errors import AckMismatch, MilepostError
 
 if TYPE_CHECKING:
-    from milepost.broker.core.sessions.connection import Connection, Subscription
+    from milepost.broker.core.sessions.connection import Connection, PlainSubscription
     from milepost.broker.core.topics.topic import Topic
 
 PENDING_BYTES: Final = 4 << 20  # of rows that wait for members without room, while those with room are read for
@@ -67,7 +67,7 @@ class Found(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Taken:
+class Acknowledged:
     """What one acknowledgement took, so that it can be undone when it could not be stored."""
 
     member: Member
@@ -94,7 +94,7 @@ class LogSubscription:
         self.name = name
         self.where = where
         self.stored = 0  # the store's number; 0: a replay
-        self.resumed: Subscription | None = None  # the plain subscription that it catches up for
+        self.resumed: PlainSubscription | None = None  # the plain subscription that it catches up for
         self.had_turn = False  # of several that catch up for one connection: it has read a piece
         self.epoch = 0
         self.most = 0  # deliveries before a row is dead; 0: any number
@@ -111,7 +111,7 @@ class LogSubscription:
         self.broken: Any = None  # the error of a move that could not be stored, until all behind it have failed too
         self.uncounted = False  # rows were handed out, and the store was not told
         self.spent: list[Portion] = []  # rows that were delivered too often: they go to the dead-letter topic
-        self.burying = 0  # burials that wait until that topic can take them
+        self.dying = 0  # dead letters that wait until their topic can take them
         self.ended = False  # it cannot go on: nothing of it is stored any more
         self.moves = 0  # of cursors, that were begun
         self.moving = 0  # not finished
@@ -291,7 +291,7 @@ class LogSubscription:
     @property
     def busy(self) -> bool:
         """Whether something of it is being stored, or waits to be."""
-        return bool(self.moving or self.settling or self.parked or self.deferred or self.burying)
+        return bool(self.moving or self.settling or self.parked or self.deferred or self.dying)
 
     def behind(self) -> int | None:
         """A log with rows that were not read; None at the end of all."""
@@ -569,7 +569,7 @@ class LogSubscription:
             )
         return found
 
-    def acknowledge(self, taken: Taken) -> None:
+    def acknowledge(self, taken: Acknowledged) -> None:
         """Rows are done, or were handed on."""
         for chosen, log in taken.rows:
             self.reaches[log].acknowledge(chosen, taken.move)
@@ -580,7 +580,7 @@ class LogSubscription:
         for (lot, places), _ in taken.handed:
             lot.hand(places, True)
 
-    def undo(self, taken: Taken) -> None:
+    def undo(self, taken: Acknowledged) -> None:
         """They are not: that could not be stored. What another member may have later rows of, comes again."""
         member = self.members.get(taken.member.key)
         for (lot, places), _ in taken.handed:
@@ -613,7 +613,7 @@ class LogSubscription:
             if self._holding:
                 self._uncount(chosen.lot.publishers[chosen.places])
 
-    def bury(self, lot: Lot, places: npt.NDArray[np.intp], move: int) -> None:
+    def dead_letter(self, lot: Lot, places: npt.NDArray[np.intp], move: int) -> None:
         """Rows that nobody has are done: they are dead, or gone from the log."""
         lot.finish(places[~lot.done[places]], move)
 

@@ -55,7 +55,7 @@ class LogSubscriptions:
         self.durable = durable
         self.named: dict[str, LogSubscription] = {}
         self.acks = Acknowledgements(self)
-        self._burial = DeadLetters(core, self)
+        self._dead_letters = DeadLetters(core, self)
         self.entries = Entries(core, self)
         self._serving: dict[int, LogSubscription] = {}  # replays too, by their identity
         self._starved: dict[int, LogSubscription] = {}  # those of them for which nothing is read, for want of memory
@@ -82,7 +82,7 @@ class LogSubscriptions:
         if request.name and self._has(connection, request.name):
             raise SubscriptionExists(f"this client is attached to {request.name!r} already: once is enough")
         if request.dead_letter and topic is not None:
-            self._burial.require(request.dead_letter, topic)
+            self._dead_letters.require(request.dead_letter, topic)
         if connection.members is None:
             connection.members = {}
         connection.members[request.subscription] = request
@@ -94,7 +94,7 @@ class LogSubscriptions:
         attach = self._attach(connection, request, topic, start)
         if request.dead_letter and topic is not None and request.dead_letter not in self.core.topics:
             # The topic for dead rows is there before the subscription is.
-            return [self._burial.make(request.dead_letter, topic), attach]
+            return [self._dead_letters.make(request.dead_letter, topic), attach]
         return [attach]
 
     def _topic(self, request: Subscribe) -> Topic | None:
@@ -381,7 +381,7 @@ class LogSubscriptions:
         """Hand out what is here, as far as members have room, and see to it that more is read."""
         if subscription.spent and not subscription.ended:
             spent, subscription.spent = subscription.spent, []
-            self._burial.bury(subscription, spent, effects)
+            self._dead_letters.take(subscription, spent, effects)
         if not subscription.members:
             return
         self._hand_out(subscription, effects)
@@ -497,7 +497,9 @@ class LogSubscriptions:
         if len(gone):
             self._tell_lost(subscription, log, int(gone[0]), int(gone[-1]) + 1, effects, len(gone))
             lot = chosen.lot
-            subscription.bury(lot, np.flatnonzero(np.isin(lot.offsets[: lot.count], gone)), subscription.moves + 1)
+            subscription.dead_letter(
+                lot, np.flatnonzero(np.isin(lot.offsets[: lot.count], gone)), subscription.moves + 1
+            )
             self.acks.save(subscription, effects)
         self.pump(subscription, effects)
         if not subscription.members:

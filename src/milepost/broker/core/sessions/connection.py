@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Subscription:
+class PlainSubscription:
     """What one client wants: the rows of its topics that satisfy `where`."""
 
     connection: Connection
@@ -30,7 +30,7 @@ class Subscription:
     since: dict[int, int]  # topic number -> rows that had come in when this began; only without `where`
 
 
-class Publisher:
+class PublisherIdentity:
     """Whose messages they are. A named one outlives its connections, so that its stamps go on where they were."""
 
     __slots__ = ("enrolled", "last_stamp", "name", "number")
@@ -42,7 +42,7 @@ class Publisher:
         self.enrolled = False  # the store knows it
 
 
-NOBODY: Final = Publisher(0, "")
+NOBODY: Final = PublisherIdentity(0, "")
 
 Kind: TypeAlias = Literal["client", "gateway"]  # of a connection, as HELLO says it
 KINDS: Final = get_args(Kind)
@@ -148,7 +148,7 @@ class Connection:
         self.puts = 0
         self.outstanding = 0  # bytes of puts that came in and were not given back
         self.keys = 0  # topics of all its subscriptions
-        self.subscriptions: dict[int, Subscription] | None = None
+        self.subscriptions: dict[int, PlainSubscription] | None = None
         # Durable subscriptions, by its numbers; a request that the store has not answered yet holds its place.
         self.members: dict[int, tuple[LogSubscription, Member] | Subscribe] | None = None
         # Plain subscriptions that were resumed and are behind, by number and number of the topic.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
 from milepost.broker.core.effects import Effect, Say, Write
-from milepost.broker.core.sessions.connection import KINDS, Connection, Publisher
+from milepost.broker.core.sessions.connection import KINDS, Connection, PublisherIdentity
 from milepost.broker.core.topics.topic import SLOW
 from milepost.errors import ConnectionLost, Fenced, HandshakeRefused, MilepostError, NotAuthenticated
 from milepost.operations import Enrol
@@ -30,7 +30,7 @@ class Publishers:
         self._numbers: set[int] = set()  # in use
         self._by_name: dict[str, Connection] = {}
         self._by_instance: dict[bytes, Connection] = {}
-        self._away: dict[str, Publisher] = {}  # named, and not connected
+        self._away: dict[str, PublisherIdentity] = {}  # named, and not connected
 
     def hello(self, connection: Connection, hello: Hello, time_us: int) -> list[Effect]:
         """A client introduces itself; raises what is wrong with it."""
@@ -113,7 +113,7 @@ class Publishers:
         )
         return [Say(connection, welcome)]
 
-    def _publisher(self, name: str, effects: list[Effect]) -> Publisher:
+    def _publisher(self, name: str, effects: list[Effect]) -> PublisherIdentity:
         """A publisher, known or new. An older connection of the same name is closed."""
         if name in self._by_name:
             fenced = Fenced(f"another client called {name!r} has connected; names of clients are unique")
@@ -124,7 +124,7 @@ class Publishers:
             number = self._draw()
             if number and number not in self._numbers:
                 self._numbers.add(number)
-                return Publisher(number, name)
+                return PublisherIdentity(number, name)
 
     def leave(self, connection: Connection) -> None:
         """A connection is gone; a named publisher stays what it is."""

@@ -15,7 +15,7 @@ from milepost import limits
 from milepost.broker.core.effects import Effect, Later, Say
 from milepost.broker.core.log.catchups import is_behind
 from milepost.broker.core.predicates import Cache, Predicates
-from milepost.broker.core.sessions.connection import Connection, Subscription
+from milepost.broker.core.sessions.connection import Connection, PlainSubscription
 from milepost.broker.core.statistics import totals
 from milepost.broker.core.topics.pattern import covers, is_pattern, require_name, require_pattern
 from milepost.broker.core.topics.topic import SLOW, Topic
@@ -41,7 +41,7 @@ NAMES_COMPARED: Final = 200  # topics, for a near name in an error: it is looked
 class Covering(NamedTuple):
     """A subscription that is being added to its topics."""
 
-    subscription: Subscription
+    subscription: PlainSubscription
     request: Subscribe
     then: Callable[[dict[str, Any]], list[Effect]]  # what its client is told, when it has all
     topics: list[Topic]  # that it does not have yet, the first at the end
@@ -61,7 +61,7 @@ class Catalogue:
         self.predicates: Final = Predicates(cache)
         self.connections = connections
         self._numbers = 0
-        self._wild: dict[tuple[int, int], Subscription] = {}  # subscriptions to patterns
+        self._wild: dict[tuple[int, int], PlainSubscription] = {}  # subscriptions to patterns
 
     def declare(self, connection: Connection, request: Declare, effects: list[Effect]) -> dict[str, Any]:
         if request.slow is not None and request.slow not in SLOW:
@@ -172,7 +172,7 @@ class Catalogue:
         limits.require("WHERE_CHARS", len(request.where or ""), "the characters of a subscription's predicate")
         more = len(request.resume or {})
         limits.require("SUBSCRIPTIONS_PER_CONNECTION", connection.keys + more, "the topics of all subscriptions")
-        subscription = Subscription(connection, request.subscription, request.pattern, request.where, {}, {})
+        subscription = PlainSubscription(connection, request.subscription, request.pattern, request.where, {}, {})
         texts = [] if request.where is None else [request.where]
         if not is_pattern(request.pattern):
             topics = [self.require(request.pattern)]
@@ -231,7 +231,7 @@ class Catalogue:
         value = {"topics": [*names, *behind], "skipped": skipped, "positions": positions, "behind": behind}
         return effects + then(value)
 
-    def _cover(self, subscription: Subscription, topic: Topic, effects: list[Effect]) -> str | None:
+    def _cover(self, subscription: PlainSubscription, topic: Topic, effects: list[Effect]) -> str | None:
         """Let a subscription to a pattern have a topic too; why not, when its predicate does not fit the schema."""
         try:
             limits.require("WILDCARD_TOPICS", len(subscription.keys) + 1, "the topics of one pattern")
@@ -272,11 +272,11 @@ class Catalogue:
         then(connection)
         return []
 
-    def drop(self, subscription: Subscription) -> None:
+    def drop(self, subscription: PlainSubscription) -> None:
         """Remove one subscription from all its topics, at once."""
         self._forget(subscription, len(subscription.keys))
 
-    def _forget(self, subscription: Subscription, most: int) -> int:
+    def _forget(self, subscription: PlainSubscription, most: int) -> int:
         """Take a subscription from so many of its topics at most; from how many."""
         self._wild.pop((subscription.connection.number, subscription.number), None)
         some = list(islice(subscription.keys, most))

@@ -24,7 +24,7 @@ from milepost.wire import TopicAnnounced as Announcement
 
 if TYPE_CHECKING:
     from milepost.broker.core.log.subscription import LogSubscription
-    from milepost.broker.core.sessions.connection import Connection, Subscription
+    from milepost.broker.core.sessions.connection import Connection, PlainSubscription
     from milepost.match import Index
 
 SLOW: Final = ("throttle", "drop", "disconnect")
@@ -82,7 +82,7 @@ class Topic:
         self.family = Versions.of([schema])
         self._told: Announcement | None = None
         self.versions: dict[int, Version] = {}  # by fingerprint
-        self.subscriptions: dict[int, Subscription] = {}  # by key; those with a predicate
+        self.subscriptions: dict[int, PlainSubscription] = {}  # by key; those with a predicate
         self.everything: dict[int, list[int]] = {}  # connection number -> tags of its subscriptions without one
         self.owners: npt.NDArray[np.int32] = np.zeros(16, np.int32)  # key -> connection number
         self.tags: npt.NDArray[np.uint32] = np.zeros(16, np.uint32)  # key -> the client's number
@@ -227,7 +227,7 @@ class Topic:
         except QueryError:
             return None
 
-    def subscribe(self, subscription: Subscription) -> None:
+    def subscribe(self, subscription: PlainSubscription) -> None:
         """Add a subscription. A predicate that does not fit the schemas raises its error, and nothing changes."""
         connection = subscription.connection
         limits.require(
@@ -267,7 +267,7 @@ class Topic:
         self.owners[key], self.tags[key], self.counts[key] = connection.number, subscription.number, 0
         subscription.keys[self.number] = key
 
-    def _require_room(self, subscription: Subscription, key: int, index: Index) -> None:
+    def _require_room(self, subscription: PlainSubscription, key: int, index: Index) -> None:
         """Count a predicate that no index answers; `LimitExceeded` when there are too many of them."""
         if not index.evaluates(key):
             return
@@ -286,7 +286,7 @@ class Topic:
         # `index` is made when it is needed, so a version without predicates may have none.
         self.evaluated = max((each.evaluated for each in self.versions.values()), default=0)
 
-    def unsubscribe(self, subscription: Subscription) -> None:
+    def unsubscribe(self, subscription: PlainSubscription) -> None:
         """Remove a subscription that this topic has."""
         key = subscription.keys.pop(self.number)
         subscription.since.pop(self.number, None)
@@ -335,7 +335,7 @@ class Topic:
         """How far plain subscriptions have been served; of other brokers' logs, where they end."""
         return self.ends | self.entered
 
-    def rows_of(self, subscription: Subscription) -> int:
+    def rows_of(self, subscription: PlainSubscription) -> int:
         """How many rows were for a subscription."""
         key = subscription.keys[self.number]
         return int(self.counts[key]) if key != EVERYTHING else self.rows_in - subscription.since[self.number]

@@ -8,3 +8,7 @@ UPDATE queue_decisions SET gid = 'transfer/' || substr(gid, 9) WHERE substr(gid,
 UPDATE queue_transactions SET gid = 'transfer/' || substr(gid, 9), coordinator = 'transfer/' || substr(coordinator, 9)
     WHERE substr(coordinator, 1, 8) = 'forward/';
 UPDATE publishers SET key = 'transfer/' || substr(key, 9) WHERE substr(key, 1, 8) = 'forward/';
+
+-- The highest stamp that is stored for a publisher is called as everywhere else, its high water.
+
+ALTER TABLE publishers RENAME COLUMN mark TO high_water;
