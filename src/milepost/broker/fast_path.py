@@ -97,16 +97,7 @@ class Short:
     """The short way of one client to one topic."""
 
     __slots__ = (
-        "_broker",
-        "_connection",
-        "_count",
-        "_head",
-        "_judge",
-        "_new_head",
-        "_publisher",
-        "_shared",
-        "_tags",
-        "_topic",
+        "_broker", "_connection", "_count", "_head", "_judge", "_new_head", "_publisher", "_shared", "_tags", "_topic",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, connection: Connection, topic: Topic, shared: memoryview, judge: Judge) -> None:

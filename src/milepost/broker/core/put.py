@@ -21,17 +21,7 @@ class Put:
     """
 
     __slots__ = (
-        "batch",
-        "connection",
-        "data",
-        "error",
-        "key",
-        "more",
-        "number",
-        "size",
-        "snapshot",
-        "stage",
-        "topic",
+        "batch", "connection", "data", "error", "key", "more", "number", "size", "snapshot", "stage", "topic",
         "version",
     )  # fmt: skip
 
