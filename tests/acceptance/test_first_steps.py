@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from milepost import Client
+from soak.processes import free_port
 
 from .conftest import ROOT
-from .process import PATIENCE, Up, free_port
+from .process import PATIENCE, Up
 
 README, TOUR = ROOT / "README.md", ROOT / "docs" / "tour.md"
 

@@ -15,7 +15,7 @@ from milepost.cli.queue_put import _blocks
 from milepost.client import QueueInfo
 from milepost.errors import InvalidValue
 from milepost.query import encode, parse_schema
-from milepost.queues import LEVELS as STORED_LEVELS
+from milepost.queues.states import LEVELS as STORED_LEVELS
 
 NOTE = parse_schema("note: [number: int]")
 NOW = datetime(2026, 3, 2, 14, 30, tzinfo=UTC)
