@@ -83,7 +83,7 @@ class Wire:
 
     peer = "fuzz"
     partial = waiting = 0
-    glance: Any = None
+    fast_path: Any = None
     growing: Any = None
 
     @property
@@ -101,9 +101,9 @@ class Wire:
         return True
 
     def send(self, data: bytes) -> None:
-        if self.glance is not None and self.reader.between and len(data) <= len(SHARED):
+        if self.fast_path is not None and self.reader.between and len(data) <= len(SHARED):
             SHARED[: len(data)] = data
-            if self.glance(len(data)):
+            if self.fast_path(len(data)):
                 return
         try:
             frames = self.reader.feed(data)

@@ -70,9 +70,10 @@ def test_a_ping():
 def test_a_hello():
     frame = encode_control(Hello(name="feed", window=1024))
     assert frame.hex() == (
-        "5600000001004d50"  # length, kind, flags, magic
-        "8a"  # ten keys
+        "6200000001004d50"  # length, kind, flags, magic
+        "8b"  # eleven keys
         "a870726f746f636f6c03"
+        "a46b696e64a6636c69656e74"
         "a46e616d65a466656564"
         "a46175746880"
         "a8736f667477617265a0"
