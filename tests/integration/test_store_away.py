@@ -79,7 +79,7 @@ def outage_of(store):
 
 def own_outage(client):
     """That of a client without a broker."""
-    return outage_of(client._session.connection._keeper.store)
+    return outage_of(client._session.connection._store.store)
 
 
 async def until_it_is_back(call):
@@ -385,7 +385,7 @@ def test_without_a_broker_a_commit_in_doubt_is_done_once(postgresql, postgresql_
             await fill(client, 1, 2)
             rig = Rig(None, client)
             async with Away(postgresql_server, how, own_outage(client)) as away:
-                commit = AtCommit(away, client._session.connection._keeper.store, Perform)
+                commit = AtCommit(away, client._session.connection._store.store, Perform)
                 task = asyncio.create_task(getattr(rig, call)())
                 await commit.now.wait()
                 await away.noticed(rig.peek)
@@ -406,7 +406,7 @@ def test_a_client_that_leaves_with_a_commit_in_doubt_says_that_nobody_knows(post
             await client.declare_type(QUOTE)
             await client.declare_queue("quotes", ["quote"])
             async with Away(postgresql_server, "frozen", own_outage(client)) as away:
-                commit = AtCommit(away, client._session.connection._keeper.store, Perform)
+                commit = AtCommit(away, client._session.connection._store.store, Perform)
                 task = asyncio.create_task(Rig(None, client).enqueue_and_commit())
                 await commit.now.wait()
                 await away.noticed(client.queues)
