@@ -19,6 +19,7 @@ class Watched:
 
     def __init__(self, broker):
         self.admitted, self.sent, self.refusing = 0, 0, False
+        self.connections = broker.core.connections
         admission, delivery = broker.core.admission, broker.core.delivery
         admit, send = admission.admit, delivery.send
 
@@ -67,6 +68,61 @@ def test_rows_of_topics(tmp_path, durable, queues):
                 await some.get(timeout=60)
             assert seen.admitted == 20 + 3 * ENOUGH
             assert seen.sent == 20 + 3 * ENOUGH  # a row that two subscriptions of one client want is sent once
+            replay = await desk.subscribe("quotes", start="earliest") if durable else None
+            if replay is not None:
+                for number in range(20 + 3 * ENOUGH):
+                    assert (await replay.get(timeout=60)).size == number
+                assert seen.sent == 2 * (20 + 3 * ENOUGH)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["live", "durable"])
+def test_rows_that_take_the_fast_path(tmp_path, durable):
+    async def main():
+        async with watched(tmp_path) as (seen, feed, desk):
+            await feed.declare_topic("quotes", QUOTE, durable=durable)
+            sub = await desk.subscribe("quotes")
+            connection = next(each for each in seen.connections.values() if each.name == "feed")
+            number = 0
+            while connection.channel.fast_path is None or number % ENOUGH:
+                await feed.put("quotes", rows(1, number)[0])
+                assert (await sub.get(timeout=60)).size == number
+                number += 1
+            before = number
+            for number in range(before, before + 5):
+                await feed.put("quotes", rows(1, number)[0])
+                assert (await sub.get(timeout=60)).size == number
+            assert (seen.admitted, seen.sent) == (before + 5, before + 5)
+            seen.refusing = True
+            with pytest.raises(MilepostError, match="may not put here"):
+                await feed.put("quotes", rows(1, 0)[0])
+                await feed.flush()
+
+    asyncio.run(main())
+
+
+def test_durable_puts_of_every_kind(tmp_path):
+    async def main():
+        async with watched(tmp_path) as (seen, feed, _):
+            for name in ("quotes", "trades"):
+                await feed.declare_topic(name, QUOTE, durable=True)
+            await feed.put("quotes", rows(1)[0], key=b"1" * 16)
+            async with feed.atomic() as put:
+                put.put_many("quotes", rows(2))
+                put.put_many("trades", rows(3))
+            await feed.stage("sink", 1, 0, 0, "quotes", rows(4))
+            assert seen.admitted == 1 + 2 + 3 + 4
+            seen.refusing = True
+            with pytest.raises(MilepostError, match="may not put here"):
+                await feed.put("quotes", rows(1)[0], key=b"2" * 16)
+            with pytest.raises(MilepostError, match="may not put here"):
+                async with feed.atomic() as put:
+                    put.put_many("quotes", rows(2))
+                    put.put_many("trades", rows(3))
+            with pytest.raises(MilepostError, match="may not put here"):
+                await feed.stage("sink", 1, 1, 0, "quotes", rows(4))
+            assert sum(each["next"] for each in (await feed.look("trades"))["logs"]) == 3
 
     asyncio.run(main())
 

@@ -50,7 +50,7 @@ class Peer:
         self.connection: Connection | None = None
         self.jobs = 0  # things that this connection's worker has not finished
         self.given: deque[Any] = deque()  # those of them that the matching thread has not begun
-        self.lone = 0  # puts in a row that came alone for one topic, which `ShortWays` counts
+        self.lone = 0  # puts in a row that came alone for one topic, which `FastPath` counts
         self.lone_topic: Topic | None = None
         self._held: list[Frame] = []  # read, and not to be carried out yet: `frames` says why
         self._back: list[Control | Enqueue] = []  # the same, of questions that came back from a worker

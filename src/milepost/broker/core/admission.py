@@ -8,7 +8,10 @@ Two steps, since a batch costs memory before it is known to be right:
     admit    its rows are decoded: whose are they, may they be put here, are their stamps right? Before anything is
              stored or delivered, in the order of the connection's puts
 
-What must hold for every message on its way in belongs into `admit`. Three places are kept for parts that are to come:
+What must hold for every message on its way in belongs into `admit`. A fast path that is refused takes the normal path
+and is asked again, so a count is made last, when nothing refuses the message any more. Messages that the broker moves
+by itself were admitted before: dead letters, transfers, messages that an operator moves, staged rows when published.
+The request that asks for such a move is where its right is checked. Three places are kept for parts that are to come:
 rights (refuse a put that `connection.principal` has no right to), quotas, and the publisher history of tracking.
 """
 

@@ -230,9 +230,11 @@ class Core:
                     value = self.catchups.positions(connection)
                 case StatusRequest():
                     return self.durable.counts.report(connection, request.request, time_us)
-                case _:
+                case ListTopics():
                     require_pattern(request.pattern)
                     value = [described(topic) for topic in self.catalogue.covered(request.pattern)]
+                case _:
+                    raise ProtocolError(f"nothing answers {type(request).__name__.upper()}")
             reply = Reply(request=request.request, value=value)
         except MilepostError as error:
             if isinstance(error, UnknownTopic) and self.durable.shared and not again:
@@ -381,12 +383,13 @@ class Core:
         """
         self.admission.admit(connection, topic, stamp, stamp, None)
         self.admission.accept(connection, size)
+        ids = connection.publisher.number, stamp
         connection.puts += 1
         connection.rows_in += 1
         topic.rows_in += 1
         topic.batches_in += 1
         topic.bytes_in += size
-        effects: list[Effect] = [self.delivery.send(members, (frame,), len(frame), 1, topic, stamp)]
+        effects: list[Effect] = [self.delivery.send(members, (frame,), len(frame), 1, topic, ids)]
         self.admission.give_credit(connection, size, effects)
         return effects
 

@@ -3,7 +3,7 @@
 ::
 
     distribute   rows of a live topic, or rows that were stored just now: to plain subscriptions
-    serve        rows that waited in a connection's backlog
+    _serve       rows that waited in a connection's backlog
     (elsewhere)  rows of a log for a durable subscription, messages of a queue, the fast path of one row
 
 What must hold for every message on its way out belongs into `send`: whom it goes to, the credit it takes, counters. A
@@ -29,6 +29,7 @@ from milepost.wire.payload import Buffer
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core
     from milepost.match import Matches
+    from milepost.operations.steps import Group
 
 JOINED_BYTES: Final = 16_384  # of a frame: a smaller one is written in one part
 
@@ -47,15 +48,15 @@ class Delivery:
         size: int,
         rows: int,
         topic: Topic | None,
-        ids: Batch | int,
+        ids: Batch | Group | tuple[int, int],
         *,
         answer: bool = False,
     ) -> Deliver:
         """Send one frame to some connections: the effect that does so.
 
-        The frame has `rows` messages of a topic, or of a queue (None). `ids` is the batch that has their IDs; a
-        number is the stamp of one message of a publisher of this broker. An `answer` takes no credit: its client
-        asked for it.
+        The frame has `rows` messages of a topic, or of a queue (None). `ids` has their message IDs: a batch, messages
+        of a queue, or publisher and stamp of one message that was put at this broker. An `answer` takes no credit,
+        since its client asked for it; peeked messages and repeated replies are answers too.
         """
         for connection in connections:
             connection.spend(0 if answer else size, size, rows)
@@ -65,6 +66,13 @@ class Delivery:
             topic.bytes_out += size * count
         # Routing and subscriber histories: record `ids` for each of `connections` here.
         return Deliver(parts, connections, answer)
+
+    def take_back(self, connection: Connection, size: int, rows: int, topic: Topic) -> None:
+        """A frame that was counted is not written after all: its delivery could not be stored first."""
+        connection.unspend(size, rows)
+        topic.rows_out -= rows
+        topic.bytes_out -= size
+        # Histories: remove what was recorded for it here.
 
     # Rows as they come
 

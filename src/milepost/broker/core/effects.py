@@ -30,7 +30,7 @@ class Say(NamedTuple):
 class Deliver(NamedTuple):
     """Write one DELIVER frame, in parts, to each of some connections; credit is spent already.
 
-    Of a connection whose channel does not take all of it, the shell tells by `Core.blocked`.
+    Of a connection whose channel does not take all of it, the shell tells by `Delivery.blocked`.
     """
 
     parts: tuple[Buffer, ...]
@@ -51,7 +51,7 @@ class Close(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Write to the store, in the order of these effects; `Core.stored` is told what came of it.
+    """Write to the store, in the order of these effects; `DurableTopics.stored` is told what came of it.
 
     `then` takes the outcome, or the error. When an operation of a session fails because the store does, those behind
     it fail too, until `Mend`.

@@ -37,6 +37,7 @@ from milepost.wire import Ack, Reply, Subscribe
 
 if TYPE_CHECKING:
     from milepost.broker.core.log.subscriptions import LogSubscriptions
+    from milepost.broker.core.topics.topic import Topic
     from milepost.queues.open_transaction import OpenTransaction
 
 
@@ -255,20 +256,20 @@ class Acknowledgements:
                 sending.member.unsent.popleft()
                 effects.append(sending.deliver)
             else:
-                self._unspend(sending, effects)
+                self._unspend(subscription.topic, sending, effects)
 
     def _unsent(self, subscription: LogSubscription, taken: Acknowledged, effects: list[Effect]) -> None:
         for sending in taken.sending:
             subscription.failed = True  # until the next tick
             if sending.member.key in subscription.members:
                 subscription.take_back(sending.member, sending.member.unsent.popleft())
-            self._unspend(sending, effects)
+            self._unspend(subscription.topic, sending, effects)
 
-    def _unspend(self, sending: Sending, effects: list[Effect]) -> None:
+    def _unspend(self, topic: Topic, sending: Sending, effects: list[Effect]) -> None:
         """The frame is not written: something else may take its credit."""
-        connection = sending.member.connection
-        connection.unspend(sending.size, sending.rows)
-        effects += self._subscriptions.core.delivery.served(connection)
+        connection, delivery = sending.member.connection, self._subscriptions.core.delivery
+        delivery.take_back(connection, sending.size, sending.rows, topic)
+        effects += delivery.served(connection)
 
     # With a commit
 

@@ -44,7 +44,7 @@ def messages(
             )
             parts = taken_parts(taken)
             sent = delivery.send(
-                [connection], parts, len(parts[0]) + len(parts[1]), len(part.mids), None, part.batch, answer=True
+                [connection], parts, len(parts[0]) + len(parts[1]), len(part.mids), None, part, answer=True
             )
             written += sent.parts
     return [*effects, Deliver((*written, encode_control(reply)), [connection], answer=True)]
