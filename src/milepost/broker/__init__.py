@@ -5,7 +5,7 @@
     core/       its mind: events in, effects out
     server      its only I/O: sockets, timers, effects carried out
     peer        one connection: frames to the right event
-    examine     batches as they arrive: checked, joined, matched
+    examination puts as they arrive: decoded, joined, matched
     matcher     rows that were stored: matched
     predicate_cache   compiled predicates, for the core and for threads
     workers     threads for that, when there are input queues
@@ -17,7 +17,7 @@
 from milepost.extras import extra, require
 
 with extra("a broker needs", "server"):
-    require("a broker needs", "server", "numba")  # which is imported when the first kernel is made
+    require("a broker needs", "server", "numba", "sqlalchemy")  # which are imported when they are needed first
     from milepost.broker.clock import Clock, SystemClock
     from milepost.broker.server import Broker
 

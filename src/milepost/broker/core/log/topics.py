@@ -1,7 +1,7 @@
 """The durable half of the core: what is stored before it is acknowledged, and read before it is handed out.
 
-Whatever must be committed first goes out as a `Write` effect with a continuation; `DurableTopics.stored` brings the outcome
-back, in order, and the continuation has the effects that follow. Nothing is acknowledged anywhere else.
+Whatever must be committed first goes out as a `Write` effect with a continuation. `DurableTopics.stored` brings the
+outcome back in order, and the continuation has the effects that follow. Nothing is acknowledged anywhere else.
 """
 
 from __future__ import annotations
