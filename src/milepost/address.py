@@ -1,4 +1,4 @@
-"""Addresses of brokers: `milepost://host:port`, `inproc://name`; and of databases that are worked on without one."""
+"""Addresses of brokers: `milepost://host:port`, `inproc://name`; and of databases that are used without a broker."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from milepost.errors import ConfigError, did_you_mean
 DEFAULT_PORT: Final = 7450
 SCHEMES: Final = ("milepost", "inproc")
 _SCHEME: Final = re.compile(r"((?:milepost|inproc|postgres(?:ql)?(?:\+\w+)?|sqlite(?:\+\w+)?):/+)?(.*)", re.DOTALL)
-DATABASE: Final = "postgresql"  # the scheme of a database: its queues, in the client's own process
+DATABASE: Final = "postgresql"  # the scheme of a database, whose queues are served in the client's own process
 
 
 class Address(NamedTuple):
-    """Where a broker is."""
+    """The address of a broker or a database."""
 
     scheme: str
-    host: str  # of inproc, the name; of a database, all of its URL
+    host: str  # for inproc, the name; for a database, its whole URL
     port: int = 0
 
     def __str__(self) -> str:
@@ -31,9 +31,9 @@ class Address(NamedTuple):
 
 
 def masked(text: str) -> str:
-    """A URL as people, logs and clients may see it: without a password, and without the query, which may hold one.
+    """A URL for people, logs and clients: without a password, and without the query, which may hold one.
 
-    Also of one that nobody can parse: with an unescaped `@`, `/` or `?` in the password, or one slash instead of two.
+    Also if it cannot be parsed: with an unescaped `@`, `/` or `?` in the password, or one slash instead of two.
     """
     scheme, text = _SCHEME.match(text).groups(default="")  # type: ignore[union-attr]  # it matches any text
     credentials, at, place = text.rpartition("@")
@@ -44,7 +44,7 @@ def masked(text: str) -> str:
 
 
 def parse_broker(text: str) -> Address:
-    """The address of a broker that another broker is told to connect to; `ConfigError` for anything else.
+    """The address of a broker that another broker is told to connect to. Raises `ConfigError` for anything else.
 
     A broker must not open a database because a client says so.
     """
@@ -55,7 +55,7 @@ def parse_broker(text: str) -> Address:
 
 
 def parse_address(text: str) -> Address:
-    """The address that a text names; `host:port` and `host` alone mean `milepost://`."""
+    """The address in a text; `host:port` and `host` alone mean `milepost://`."""
     if text.isdigit():
         raise ConfigError(f"{text!r} is a port alone; write 127.0.0.1:{text}")
     if text.startswith((f"{DATABASE}://", "postgres://")):
@@ -69,7 +69,7 @@ def parse_address(text: str) -> Address:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        # What it says quotes the port, which is a piece of the password where that has an unescaped sign in it.
+        # The error quotes the port, which is part of the password if that has an unescaped sign in it.
         why = "" if "@" in text else f": {error}"
         raise ConfigError(f"{shown!r} is no address{why}; write milepost://host:port") from None
     if parts.scheme not in SCHEMES:

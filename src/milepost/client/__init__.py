@@ -4,32 +4,32 @@
 
     async_client    AsyncClient: every verb
     client          Client, its synchronous face, bridged at one point
-    session         a connection that comes back
+    session         a connection that is made again when it breaks
     session_handler what a client does when its session connects, loses a connection or ends
-    publisher       the putting half: outboxes, and how their rows get into frames
-    outbox          rows between the call that put them and the frame that takes them away
-    durable_puts    the durable half of that: puts that are kept until they are stored
-    unsettled       … between their frame and the broker's word
+    publisher       puts: outboxes, and how their rows get into frames
+    outbox          rows between the call that puts them and the frame that carries them
+    durable_puts    durable puts: kept until they are stored
+    unsettled       durable puts between their frame and the broker's answer
     atomic          rows for several topics, stored all or none
-    staging         rows that are stored now and seen later, together
+    staging         rows that are stored now and become visible later, together
     connection      one connection, from its handshake to its end
     dispatch        which rows of a delivery are for which subscription
-    subscriptions   what a client is subscribed to, while connections come and go
-    subscription    messages as they come, or whole batches of them
-    durable         the same out of a topic's log, acknowledged or replayed
-    options         what a durable subscription is asked for with
-    start           where it begins
-    acks            its acknowledgements, on their way
+    subscriptions   a client's subscriptions, across connections
+    subscription    messages one by one as they arrive, or in whole batches
+    durable         messages from a topic's log, acknowledged or replayed
+    options         the options of a durable subscription
+    start           where a durable subscription begins
+    acks            the acknowledgements of a durable subscription
     logbatch        rows with their places in a log
     queues          the verbs about queues: types, queues, workers; sync_queues, their synchronous face
-    transfers       the verbs about queues that go on to another broker, and about transactions over two
+    transfers       the verbs about queues that forward to another broker, and about transactions across two brokers
     transaction     messages into queues and out of them, all or nothing
-    queue_session   what a client knows about queues: types, aborts to tell, the broker's time
+    queue_session   what a client knows about queues: types, aborts to report, the broker's time
     taken           messages out of queues, as the application gets them
-    worker          functions that are called with them
+    worker          functions that are called with messages of queues
     topic           topics as a client knows them
     backoff         how long to wait before connecting again
-    statistics      what a client counts
+    statistics      the counters of a client
 """
 
 from milepost.client.async_client import AsyncClient

@@ -1,10 +1,10 @@
-"""Acknowledgements of one durable subscription, on their way to the broker.
+"""The acknowledgements that one durable subscription sends to the broker.
 
-One that somebody waits for is under way alone; what comes meanwhile gathers into the next. So an answer that was lost
-with its connection is never in doubt for long: the number of the last acknowledgement that the broker carried out,
-which it tells when the subscription is back, says whether the one under way was. With another under way, the first
-could have failed and the second not, and that one number could not say so. Automatic ones nobody waits for: what
-failed of them comes again, whatever the number says. Some of them may be under way together.
+An acknowledgement with a waiting caller is in flight alone; later ones gather into the next frame. When a connection
+breaks before the answer, the broker reports the number of the last acknowledgement that it carried out as soon as the
+subscription is back, and that number settles the one in flight. With two in flight, the first could have failed and
+the second succeeded, which one number cannot express. Automatic acknowledgements have no waiting caller, and several
+may be in flight: rows whose acknowledgement failed are delivered again, whatever the number says.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from milepost.client.logbatch import ranges
 from milepost.errors import AckMismatch, InDoubt, MilepostError, StoreError
 from milepost.wire import Ack
 
-Word: TypeAlias = Literal["done", "again", "handed"]  # what is said of rows, as in `wire.Ack`
+Word: TypeAlias = Literal["done", "again", "handed"]  # the verdict on rows, as in `wire.Ack`
 _WORDS: Final = get_args(Word)
-AUTOMATIC_ROWS: Final = 500  # of one automatic acknowledgement: the sooner it is stored, the less comes again
-AUTOMATIC_FRAMES: Final = 8  # of them under way
-RETAINED_S: Final = 1.0  # until what the store did not take goes again by itself: a full disk stays so for a while
+AUTOMATIC_ROWS: Final = 500  # of one automatic acknowledgement: the sooner it is stored, the less is redelivered
+AUTOMATIC_FRAMES: Final = 8  # automatic acknowledgements in flight
+RETAINED_S: Final = 1.0  # until acks that the store refused are sent again: a full disk stays full for a while
 
 
 class Located(Protocol):
@@ -42,7 +42,7 @@ class Located(Protocol):
 
 
 class Places:
-    """Rows of which only their places are known."""
+    """Rows of which only the places are known."""
 
     def __init__(self, log: int, offsets: list[int]) -> None:
         self.log = log
@@ -53,7 +53,7 @@ class Places:
 
 
 class BatchRows(NamedTuple):
-    """Rows of a batch: neighbours, or some."""
+    """Some rows of a batch: a slice of neighbours, or indexes."""
 
     batch: Located
     rows: slice | npt.NDArray[np.intp]
@@ -62,9 +62,9 @@ class BatchRows(NamedTuple):
 class Grant:
     """Messages that are returned to the application once they are acknowledged.
 
-    `acked` is true then; false when they will come again, here or elsewhere, and are to be forgotten. Whoever waits
-    for it may be cancelled, and learn that a turn of the event loop later than it is clear what became of the grant:
-    `settled` says that it is.
+    `acked` becomes true then, or false when the messages will be delivered again, here or elsewhere, and must be
+    dropped. `settled` says that the outcome is known. A cancelled get may learn of its cancellation one turn of the
+    event loop after that.
     """
 
     __slots__ = ("acked", "messages", "settled", "spans")
@@ -77,7 +77,7 @@ class Grant:
 
 
 class PendingAck:
-    """Rows that are acknowledged together, and the get or the call that waits for it; none when it is automatic."""
+    """Rows that are acknowledged together, and the get or the call that waits; neither when automatic."""
 
     __slots__ = ("grant", "lasting", "ranges", "spans", "waiter", "word")
 
@@ -92,9 +92,9 @@ class PendingAck:
         waiter: asyncio.Future[None] | None = None,
     ) -> None:
         self.spans: Final = spans
-        self.ranges: Final = ranges  # that name its rows in a frame
+        self.ranges: Final = ranges  # number of ranges that name its rows in a frame
         self.word: Final = word
-        self.lasting: Final = lasting  # they are this client's on the next connection as well: it says so again there
+        self.lasting: Final = lasting  # the rows stay this client's on the next connection, where it repeats the ack
         self.grant: Final = grant
         self.waiter: Final = waiter
 
@@ -108,7 +108,7 @@ class PendingAck:
 
 
 class AckFrame:
-    """An ACK frame that is under way."""
+    """An ACK frame in flight."""
 
     __slots__ = ("acks", "reply", "sequence")
 
@@ -119,23 +119,23 @@ class AckFrame:
 
 
 class Granting(Protocol):
-    """The subscription, as its acknowledgements know it."""
+    """The subscription, as its acknowledgements see it."""
 
     @property
     def number(self) -> int: ...
 
     def abandoned(self, grant: Grant, acked: bool) -> None:
-        """The outcome of a grant whose get was cancelled."""
+        """Called with the outcome of a grant whose get was cancelled."""
 
     def refused(self, grant: Grant) -> None:
-        """The store did not take it: its rows are still this client's, and are to be acknowledged again."""
+        """The store refused the grant: its rows are still this client's, and must be acknowledged again."""
 
 
 class Acks:
-    """See above.
+    """Sends the acknowledgements of one subscription, in order, and settles their waiters.
 
-    A range names rows that this client means, and no others: a row between two of its own may be handed to it while the
-    acknowledgement is on its way, and would be done with before anybody has looked at it.
+    A range names this client's rows and no others: the broker may hand out a row between two of them while the
+    acknowledgement is in flight, and a wider range would acknowledge it before the application has seen it.
     """
 
     def __init__(self, subscription: Granting) -> None:
@@ -143,13 +143,13 @@ class Acks:
         self._connection: BrokerConnection | None = None
         self._flying: deque[AckFrame] = deque()
         self._next: deque[PendingAck] = deque()
-        self._idle: list[asyncio.Future[None]] = []  # wait until nothing is under way
-        self._reserved = False  # a transaction's commit carries the next one: nothing else is sent until that is over
-        self._retained: list[PendingAck] = []  # automatic ones that the store did not take: they go with the next,
-        self._later: asyncio.TimerHandle | None = None  # or when this is due
-        self.sequence = 0  # of the last that was sent
+        self._idle: list[asyncio.Future[None]] = []  # wait until nothing is in flight
+        self._reserved = False  # a transaction's commit carries the next ack: nothing else is sent until it is over
+        self._retained: list[PendingAck] = []  # automatic ones that the store refused: sent with the next frame,
+        self._later: asyncio.TimerHandle | None = None  # or when this timer fires
+        self.sequence = 0  # of the last acknowledgement sent
 
-    # What is acknowledged
+    # Acknowledging
 
     def automatic(self, spans: list[BatchRows]) -> None:
         """Acknowledge rows that iteration has handed out. No caller waits for the outcome."""
@@ -157,7 +157,7 @@ class Acks:
         self._send()
 
     def grant(self, grant: Grant, due: list[BatchRows]) -> None:
-        """Rows to be returned by get: their messages are granted when this is committed. `due` are automatic ones."""
+        """Acknowledge rows for a get, which returns them once this is committed. `due` are automatic ones."""
         self._next.extend(starmap(PendingAck, _framed(due)))
         ((spans, count),) = _framed(grant.spans)  # no get takes more rows than one frame can name
         self._next.append(PendingAck(spans, count, grant=grant))
@@ -166,7 +166,7 @@ class Acks:
     def explicit(
         self, spans: list[BatchRows], word: Word, *, lasting: bool = False
     ) -> list[tuple[list[BatchRows], asyncio.Future[None]]]:
-        """Rows that the application names: a future for its waiting, for each part that goes into one frame."""
+        """Acknowledge rows that the application names. Returns a future for each part that fits one frame."""
         loop = asyncio.get_running_loop()
         made: list[tuple[list[BatchRows], asyncio.Future[None]]] = []
         for named, count in _framed(spans):
@@ -177,19 +177,19 @@ class Acks:
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way or waits to be."""
+        """Whether an acknowledgement is in flight or waits to be sent."""
         return bool(self._flying or self._next)
 
     async def settled(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until nothing is in flight."""
         self._send()
         while self.busy:
             await self._idly()
 
     async def reserve(self, spans: list[BatchRows]) -> Ack:
-        """The acknowledgement that a transaction's commit carries, once nothing else is under way.
+        """The acknowledgement that a transaction's commit carries, once nothing else is in flight.
 
-        Nothing else will be, until `released`: of two, it would not be known which the last number is of.
+        Nothing else is sent until `released`: with two in flight, the last number could belong to either.
         """
         while self.busy or self._reserved:
             await self._idly()
@@ -200,7 +200,7 @@ class Acks:
         return Ack(request=0, subscription=self._subscription.number, sequence=self.sequence, done=done)
 
     def released(self) -> None:
-        """The commit is over."""
+        """Called when the commit is over."""
         self._reserved = False
         self._send()
         for waiter in self._idle:
@@ -249,7 +249,7 @@ class Acks:
         reply.add_done_callback(partial(self._answered, frame, connection))
 
     def _fitting(self) -> list[PendingAck]:
-        """As many of those that wait as one frame may name; the others go with the next."""
+        """As many waiting acknowledgements as one frame may name; the others go with the next frame."""
         acks = [self._next.popleft()]
         left = limits.ACK_RANGES - acks[0].ranges
         rows = acks[0].rows
@@ -268,16 +268,16 @@ class Acks:
             return
         error = reply.exception()
         if error is not None and not connection.alive:
-            return  # in doubt, until `attached`
+            return  # the outcome is unknown until `attached`
         if isinstance(error, InDoubt):
-            connection.refused(error)  # the same: only the sequence that another connection is told says what it is
+            connection.refused(error)  # also unknown: only the sequence reported on another connection can tell
             return
         self._flying.remove(frame)
         if error is None:
             self._succeed(frame.acks)
         elif isinstance(error, StoreError):
             self._retain([ack for ack in frame.acks if ack.automatic])
-            for ack in reversed(frame.acks):  # each grant goes before everything that waits
+            for ack in reversed(frame.acks):  # each grant is put back in front of all waiting rows
                 if ack.grant is not None:
                     ack.grant.settled = True
                     self._subscription.refused(ack.grant)
@@ -297,7 +297,7 @@ class Acks:
             self._later = asyncio.get_running_loop().call_later(RETAINED_S, self._again)
 
     def _again(self) -> None:
-        """Nothing else has come to be acknowledged; perhaps nothing will, for long."""
+        """Send retained acknowledgements again: no new one may come for a long time."""
         self._later = None
         self._next.extendleft(reversed(self._retained))
         self._retained = []
@@ -311,7 +311,7 @@ class Acks:
                 ack.waiter.set_result(None)
 
     def _drop(self, acks: Iterable[PendingAck], error: BaseException) -> None:
-        """Rows that another consumer may have by now: a get waits for other rows, an ack raises `error`."""
+        """Handle rows that another consumer may have by now: a get waits for other rows, an ack raises `error`."""
         for ack in acks:
             if ack.grant is not None:
                 self._settle(ack.grant, False)
@@ -339,10 +339,10 @@ class Acks:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    # Connections that come and go
+    # Connecting and disconnecting
 
     def attached(self, connection: BrokerConnection, carried_out: int) -> None:
-        """The subscription is on a connection, and the broker says which acknowledgement was its last."""
+        """The subscription is on a connection, whose broker reports the last acknowledgement that it carried out."""
         self._connection = connection
         self.sequence = max(self.sequence, carried_out)
         flying, self._flying = self._flying, deque()
@@ -356,7 +356,7 @@ class Acks:
         self._tell()
 
     def detached(self) -> None:
-        """The connection is gone, and rows that were handed out on it will come again."""
+        """The connection is gone. Rows that were handed out on it will be delivered again."""
         self._connection = None
         self._retained = []
         gathered, self._next = self._next, deque(ack for ack in self._next if ack.lasting)
@@ -364,7 +364,7 @@ class Acks:
         self._tell()
 
     def end(self, error: MilepostError) -> None:
-        """Nothing more will be acknowledged."""
+        """End: nothing more will be acknowledged."""
         self._connection = None
         self._retained = []
         if self._later is not None:
@@ -373,7 +373,7 @@ class Acks:
         gathered, self._next = self._next, deque()
         for frame in flying:
             if frame.reply is not None and _carried_out(frame.reply):
-                self._succeed(frame.acks)  # the answer came just before the end
+                self._succeed(frame.acks)  # the reply arrived just before the end
             else:
                 self._fail(frame.acks, error)
         self._fail(gathered, error)
@@ -381,7 +381,7 @@ class Acks:
 
 
 def _framed(spans: list[BatchRows]) -> list[tuple[list[BatchRows], int]]:
-    """Spans, in as many parts as it takes for each to go into one frame, with the number of its ranges."""
+    """Spans in parts that each fit into one frame, each part with its number of ranges."""
     most = limits.ACK_RANGES
     found: list[tuple[list[BatchRows], int]] = []
     for span in spans:
@@ -396,7 +396,7 @@ def _framed(spans: list[BatchRows]) -> list[tuple[list[BatchRows], int]]:
 
 
 def _counted(span: BatchRows, most: int) -> list[tuple[BatchRows, int]]:
-    """A span and the number of its ranges, or parts of it when they are more than `most`."""
+    """A span and its number of ranges, or parts of the span when it has more than `most` ranges."""
     offsets = span.batch.offsets[span.rows]
     size = len(offsets)
     if not size:
@@ -411,7 +411,7 @@ def _counted(span: BatchRows, most: int) -> list[tuple[BatchRows, int]]:
 
 
 def _ranges(spans: Iterable[BatchRows]) -> dict[int, list[list[int]]]:
-    """Exactly the rows of spans: by log, ascending, and none twice."""
+    """Exactly the rows of the spans: by log, ascending, without duplicates."""
     found: dict[int, list[npt.NDArray[np.uint64]]] = {}
     for batch, rows in spans:
         found.setdefault(batch.log, []).append(batch.offsets[rows])

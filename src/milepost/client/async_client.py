@@ -1,4 +1,4 @@
-"""The client: topics, puts and subscriptions over one connection that comes back by itself."""
+"""The client: topics, puts and subscriptions over one connection that it makes again when it breaks."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from milepost.transport import Address, parse_address
 from milepost.wire import Delete, Hello, ListTopics, Look, RetentionHold, StatusRequest, Trim
 
 DEFAULT_ADDRESS: Final = "milepost://127.0.0.1:7450"
-WINDOW_BYTES: Final = 4 << 20  # of deliveries under way: some milliseconds of the fastest publisher
+WINDOW_BYTES: Final = 4 << 20  # of deliveries in flight: some milliseconds of the fastest publisher
 ANSWER_S: Final = (
-    15.0  # for a request: longer than a broker waits for its store (`lease_s`), whose word comes first then
+    15.0  # for a request: longer than a broker waits for its store (`lease_s`), so the broker's error arrives first
 )
 INSTANCE_BYTES: Final = 16
 
@@ -60,19 +60,19 @@ class AsyncClient(QueueVerbs):
             await client.declare_topic("quotes", "quote: [symbol: string, price: double, size: int]")
             await client.put("quotes", {"symbol": "IBM", "price": 101.5, "size": 200})
 
-    Live topics are at-most-once. When the connection breaks, the client connects again by itself, with growing random
-    delays, for ever; topics that it declared and subscriptions are there again, and rows that wait in its outboxes are
-    sent. What had been sent and not yet been processed by the broker is lost; `flush` says that it may be. With
-    `reconnect=False` everything fails with `ConnectionLost` instead.
+    Live topics are at-most-once. When the connection breaks, the client reconnects for ever, with growing random
+    delays. It then declares its topics again, restores its subscriptions and sends the rows that wait in its outboxes.
+    Rows that were sent but not yet processed by the broker are lost; `flush` raises when that is possible. With
+    `reconnect=False` every call fails with `ConnectionLost` instead.
 
-    Durable topics are exactly-once: a put that returned is stored, and one that was under way when a connection broke
-    is sent again and stored once. `broker_id` names what the broker has stored, and changes only when that was lost:
-    then everything raises `StateLost`, if this client has used a durable topic, or was told what to expect by
-    `known_broker_id`. Several addresses, with commas between them, are tried one after the other.
+    Durable topics are exactly-once: a put that returned is stored, and a put that was in flight when a connection broke
+    is sent again and stored once. `broker_id` identifies the broker's stored state, and changes only when that is lost:
+    then every call raises `StateLost`, if this client has used a durable topic or was given a `known_broker_id`.
+    Several addresses, separated by commas, are tried one after the other.
 
     All methods belong to the event loop that `connect` ran in. `name` identifies a publisher: of two clients with one
-    name the older is closed. `slow` ("throttle", "drop" or "disconnect") replaces, for this client, what topics say
-    about slow subscribers. `window` is the number of bytes of deliveries that may be under way or waiting here,
+    name the older is closed. `slow` ("throttle", "drop" or "disconnect") overrides, for this client, the topics' policy
+    for slow subscribers. `window` is the number of bytes of deliveries that may be in flight or waiting here,
     `timeout` the seconds that a request may take, waiting for a connection included. `clock` gives the time for
     stamps, in seconds since 1970; by default it is the broker's.
     """
@@ -118,7 +118,7 @@ class AsyncClient(QueueVerbs):
     # Connecting and closing
 
     async def connect(self) -> AsyncClient:
-        """Connect. `ConnectionLost` when no broker is there: only a connection that was there comes back by itself."""
+        """Connect. Raises `ConnectionLost` when no broker answers: the client retries only after a first connection."""
         await self._session.begin()
         return self
 
@@ -131,9 +131,9 @@ class AsyncClient(QueueVerbs):
         await self.close(drain=kind is None)
 
     async def close(self, *, drain: bool = True) -> None:
-        """Send what waits in outboxes, for at most the client's timeout, and leave. Without `drain`, leave now.
+        """Send the rows in outboxes, for at most the client's timeout, and disconnect. Without `drain`, disconnect now.
 
-        Also waits for durable puts and for acknowledgements that are under way. Named subscriptions stay.
+        Also waits for durable puts and acknowledgements in flight. Named subscriptions stay.
         """
         try:
             if drain and self._session.failure is None and self._session.begun:
@@ -155,9 +155,9 @@ class AsyncClient(QueueVerbs):
 
     @property
     def broker_id(self) -> str:
-        """The ID of what the broker has stored, which changes only when that was lost; empty: it stores nothing.
+        """The ID of the broker's stored state, which changes only when that is lost; empty if it stores nothing.
 
-        An application that keeps it, and gives it as `known_broker_id` the next time, is told of a loss even then.
+        An application that passes it as `known_broker_id` in its next run learns of a loss between runs too.
         """
         if self._host.broker_id is None:
             raise Closed("this client is not connected; write `async with AsyncClient(...)`, or await connect()")
@@ -165,7 +165,7 @@ class AsyncClient(QueueVerbs):
 
     @property
     def failure(self) -> MilepostError | None:
-        """What ended this client for good, closing it included; None while it works, or connects again by itself."""
+        """The error that ended this client for good, `Closed` included; None while it works or reconnects."""
         return self._session.failure
 
     # Topics
@@ -179,10 +179,10 @@ class AsyncClient(QueueVerbs):
         durable: bool | None = None,
         retain: Retention | Mapping[str, Any] | None = None,
     ) -> TopicInfo:
-        """Make a topic, or a new version of its schema; a topic that is there as declared stays as it is.
+        """Create a topic, or a new version of its schema. A topic that already is as declared stays unchanged.
 
-        `schema` is a text, a `Schema`, a `MessageType` or a dataclass. `slow` says what happens to subscribers that
-        are slow: "throttle" the publishers (the default), "drop" the oldest rows, or "disconnect". `durable` keeps its
+        `schema` is a text, a `Schema`, a `MessageType` or a dataclass. `slow` is the policy for slow subscribers:
+        "throttle" the publishers (the default), "drop" the oldest rows, or "disconnect". `durable` keeps the topic's
         messages in a log, for as long as `retain` says: see `Retention`. Raises `IncompatibleSchema` when readers of
         the existing versions would break.
         """
@@ -199,7 +199,7 @@ class AsyncClient(QueueVerbs):
         return known.info(created)
 
     async def delete_topic(self, name: str) -> None:
-        """Remove a topic and every subscription to it; `UnknownTopic` when it is not there."""
+        """Remove a topic and every subscription to it. Raises `UnknownTopic` when it does not exist."""
         require_text("the name of a topic", name)
         await self._session.ask(lambda request: Delete(request=request, name=name), again=False)
         self._publisher.forget(name)
@@ -208,13 +208,13 @@ class AsyncClient(QueueVerbs):
                 self._subscriptions.stop(subscription, told=True)
 
     async def topics(self, pattern: str = ">") -> list[TopicInfo]:
-        """The topics of a pattern, with the broker's figures about them."""
+        """The topics that match a pattern, with the broker's statistics of each."""
         require_text("a pattern", pattern)
         found = await self._session.ask(lambda request: ListTopics(request=request, pattern=pattern))
         return [described(each) for each in found]
 
     async def versions(self, topic: str, *, again: bool = False) -> tuple[Schema, ...]:
-        """The versions of a topic's schema, the oldest first, as the broker announced them; `again` asks it anew."""
+        """The versions of a topic's schema, oldest first, as the broker announced them; `again` asks it anew."""
         return await self._publisher.versions(topic, again)
 
     async def status(self) -> dict[str, Any]:
@@ -225,7 +225,7 @@ class AsyncClient(QueueVerbs):
     async def look(self, topic: str, start: Start = None) -> dict[str, Any]:
         """A durable topic as the broker stores it: "logs" and their sizes, named "subscriptions" and their cursors.
 
-        With `start`, as `subscribe` takes it, "position" is where that is now. `NotDurable` for a live topic.
+        With `start`, as `subscribe` takes it, "position" is its current position. Raises `NotDurable` for a live topic.
         """
         require_text("the name of a topic", topic)
         wanted = await self._resolved(topic, start_on_wire(start))
@@ -235,9 +235,9 @@ class AsyncClient(QueueVerbs):
         return found
 
     async def trim(self, topic: str, before: int | Mapping[int, int]) -> int:
-        """Remove the rows of a durable topic before a position, or an offset of its only log; how many went.
+        """Remove rows of a durable topic before a position, or an offset of its only log. Returns the number removed.
 
-        Also those that a named subscription has not consumed: it is told which it lost.
+        Rows that a named subscription has not consumed go too: the subscription is told which rows it lost.
         """
         require_text("the name of a topic", topic)
         if isinstance(before, Mapping):
@@ -252,10 +252,10 @@ class AsyncClient(QueueVerbs):
     async def hold(self, topic: str, name: str, position: Mapping[int, int] | None = None) -> dict[int, int]:
         """Keep the rows of a durable topic from `position`, {log: offset}, on, until the hold of this name moves.
 
-        A hold is a named cursor that nobody is served from: retention with `hold`, the default, waits for it as it does
-        for a named subscription. A new one is made at `position`, or at what is there; one that is there moves forward
-        only, log by log. Returns where it is, so the same again changes nothing. `unsubscribe(name=...)` removes it.
-        `SubscriptionExists` when a subscription has this name, and `subscribe` raises it for the name of a hold.
+        A hold is a named cursor without a consumer: retention with `hold`, the default, waits for it as for a named
+        subscription. A new hold is made at `position`, or at the earliest row; an existing one only moves forward, log
+        by log. Returns the hold's position, so a repeated call changes nothing. `unsubscribe(name=...)` removes the
+        hold. `SubscriptionExists` when a subscription has this name; `subscribe` raises it for the name of a hold.
         """
         require_text("the name of a topic", topic)
         require_text("the name of a hold", name)
@@ -285,18 +285,17 @@ class AsyncClient(QueueVerbs):
         """Put one message: a dict, a dataclass, a node, or a row of another batch.
 
         On a live topic this returns when the message is in the client's outbox, which is bounded: while the broker does
-        not keep up, it waits. The first message leaves at once; those that come while it is in flight leave together.
-        Raises `InvalidValue` or `CheckFailed`, and then nothing was put; `UnknownTopic` for a topic that nobody
-        declared. A put that was cancelled has put nothing.
+        not keep up, it waits. The first message is sent at once; messages put while it is in flight are sent together.
+        After `InvalidValue` or `CheckFailed`, nothing was put. Raises `UnknownTopic` for a topic that was never
+        declared. A cancelled put has put nothing.
 
-        On a durable topic it returns when the message is stored: committed, and synced to disk. Puts that run at the
-        same time are stored together. With `wait=False` it returns as on a live topic, which costs far less than a
-        task for each message; `flush` then waits for all of them, and raises what failed. A `key`, a UUID or 16
-        bytes, makes it idempotent beyond this client's life: `DuplicateMessage` when it was used before in this topic,
-        within the broker's `remember_s`, a day by default. With `wait=False` it is `flush` that raises it.
-        While the connection is lost, or the broker's store in doubt, it goes on waiting, also beyond the client's
-        `timeout`: it returns or raises when it is known what became of the message. One that was cancelled may have
-        been stored.
+        On a durable topic it returns when the message is stored: committed, and synced to disk. Concurrent puts are
+        stored together. With `wait=False` it returns as on a live topic, which costs far less than a task for each
+        message; `flush` then waits for all of them, and raises their errors. A `key`, a UUID or 16 bytes, makes the put
+        idempotent beyond this client's life: `DuplicateMessage` when the key was used before in this topic, within the
+        broker's `remember_s`, a day by default. With `wait=False`, `flush` raises it.
+        While the connection is lost, or the broker's store in doubt, a put keeps waiting, also beyond the client's
+        `timeout`: it returns or raises when the outcome is known. A cancelled put may have been stored.
         """
         box = self._boxes.get(topic)
         if box is None or not box.gathering or key is not None or (wait and box.durable):
@@ -317,23 +316,23 @@ class AsyncClient(QueueVerbs):
             await self._publisher.let_others_run(box)
 
     async def put_many(self, topic: str, source: Any) -> int:
-        """Put many messages: rows, columns, a frame, whatever `milepost.encode` takes, or a `Batch`; their number.
+        """Put many messages: a `Batch`, or rows, columns, a frame, as `milepost.encode` takes. Returns their number.
 
-        A source that is an iterator is encoded and sent piece by piece; any other is encoded whole first, so that
-        either all of its messages are put or, when one does not fit, none. Returns when all are handed to the network,
-        and waits while the broker does not keep up; on a durable topic, when all are stored. A source of more than a
+        An iterator is encoded and sent piece by piece. Any other source is encoded whole first, so that either all of
+        its messages are put or, when one does not fit the schema, none. Returns when all are handed to the network, and
+        waits while the broker does not keep up; on a durable topic, when all are stored. A source of more than a
         megabyte is stored in several pieces, of which one may fail: see `atomic`. `LimitExceeded` names a row that is
-        larger than a frame may be; rows before it may have been put. A batch gets IDs of this client.
-        Columns are copied when they leave, so leave arrays as they are until this returns.
+        larger than a frame may be; rows before it may have been put. The rows of a batch get new IDs of this client.
+        Columns are copied when they are sent, so do not change arrays until this returns.
         """
         return await self._publisher.put_many(topic, source)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until the broker has processed everything that was put before, and stored what is durable.
+        """Wait until the broker has processed all earlier puts, and stored the durable ones.
 
-        Raises what went wrong with puts since the last flush: the error of one that the broker refused, or
-        `ConnectionLost` when the connection broke and some may not have arrived. `TimedOut` after `timeout` seconds,
-        by default the client's.
+        Raises the error of puts since the last flush: that of a put which the broker refused, or `ConnectionLost` when
+        the connection broke and some rows may not have arrived. `TimedOut` after `timeout` seconds, by default the
+        client's.
         """
         await self._publisher.flush(timeout)
 
@@ -352,17 +351,17 @@ class AsyncClient(QueueVerbs):
     # Staging: rows that become visible together
 
     async def stage(self, sink: str, epoch: int, part: int, attempt: int, topic: str, source: Any) -> int:
-        """Store rows of a durable topic that nobody sees before `publish` names them; their number.
+        """Store rows of a durable topic that stay invisible until `publish` names them. Returns their number.
 
-        A sink is whoever writes epochs, one after the other, and each whole or not at all, as a query of Spark does.
-        `part` is which share of the epoch this is, `attempt` which try at it: take a number that no other try had, a
-        random one if there is nothing better. `source` is what `put_many` takes, checked as there. It is stored in
-        pieces, and several calls for an attempt add up, in order, also for several topics. Returns when all is
-        stored; a connection that breaks meanwhile is waited for, as by `put`. When this raises, something of the
-        source may be staged: go on with a new attempt.
+        A sink is a program that writes epochs in order, each whole or not at all, as a query of Spark does. `part` is
+        the number of this share of the epoch. `attempt` distinguishes retries of a part: use a number that no other
+        attempt had, a random one if there is nothing better. `source` is what `put_many` takes, with the same checks.
+        It is stored in pieces; several calls for one attempt add up, in order, also for several topics. Returns when
+        all rows are stored, and waits for a broken connection as `put` does. When this raises, part of the source may
+        be staged: continue with a new attempt.
 
-        What one client stages under an attempt takes the place of what another one had staged under the same numbers.
-        Rows for an epoch that is published already are thrown away.
+        Rows that one client stages under an attempt replace those that another client staged under the same numbers.
+        Rows for an epoch that is already published are discarded.
         """
         return await self._publisher.staging.stage(sink, epoch, part, attempt, topic, source)
 
@@ -373,12 +372,12 @@ class AsyncClient(QueueVerbs):
         parts: Sequence[tuple[int, int]],
         extra: Mapping[str, Any] | None = None,
     ) -> Published:
-        """Let the staged rows of an epoch be seen, all at once: the parts in this order, each by one attempt.
+        """Make the staged rows of an epoch visible, all at once: the parts in this order, each by one attempt.
 
-        In the same transaction `extra`, {topic: rows}, is appended behind them, the sink's epoch moves, and what else
-        was staged for it up to this epoch is thrown away. An epoch that is not above the last one was published
-        before: `repeated` is True, and nothing changes; so this may be done again after any error. `StagingLost` when
-        nothing is staged for one of the parts: then nothing was published. A part without rows is not named.
+        The same transaction appends `extra`, {topic: rows}, behind them, moves the sink's epoch, and discards all other
+        rows staged for the sink up to this epoch. An epoch that is not above the last one was published before:
+        `repeated` is True and nothing changes, so this may be repeated after any error. Raises `StagingLost` when
+        nothing is staged for one of the parts: then nothing was published. Do not name a part without rows.
         """
         return await self._publisher.staging.publish(sink, epoch, parts, extra)
 
@@ -387,7 +386,7 @@ class AsyncClient(QueueVerbs):
         return await self._publisher.staging.published(sink)
 
     async def unstage(self, sink: str, epoch: int) -> None:
-        """Throw away what is staged for an epoch of a sink. What is published stays."""
+        """Discard the rows staged for an epoch of a sink. Published rows stay."""
         await self._publisher.staging.unstage(sink, epoch)
 
     # Subscribing
@@ -429,28 +428,28 @@ class AsyncClient(QueueVerbs):
         create: bool = True,
         token: bytes | None = None,
     ) -> Subscription:
-        """Have the messages of a topic delivered, or of all topics of a pattern, those that satisfy `where` only.
+        """Subscribe to a topic, or to all topics that match a pattern; with `where`, only to messages that satisfy it.
 
-        In a pattern `*` stands for one part of a name between dots and `>` for all that follow; topics that are
-        declared later are covered too, and topics whose schema `where` does not fit are in `skipped`.
+        In a pattern `*` stands for one part of a name between dots and `>` for all that follow. Topics that are
+        declared later are covered too; topics whose schema `where` does not fit are in `skipped`.
 
-        Iterate over what this returns; or give a `callback`, a plain or an async function, which is called with one
-        message after the other, or with `batches=True` with whole batches. A plain function may be called by the event
-        loop itself, outside of any task. An exception in it is logged and ends this
-        subscription: it is in `error`, and raised by `unsubscribe`. Raises `UnknownTopic` for a plain name that nobody
-        declared, `QuerySyntaxError` or `QueryTypeError` for a predicate that does not fit.
+        Iterate over the returned subscription, or give a `callback`, a plain or an async function, which is called with
+        one message after the other, or with `batches=True` with whole batches. The event loop may call a plain function
+        directly, outside of any task. An exception in the callback is logged and ends the subscription: it is in
+        `error`, and `unsubscribe` raises it. Raises `UnknownTopic` for a plain name that was never declared,
+        `QuerySyntaxError` or `QueryTypeError` for a predicate that does not fit.
 
         A `name` or a `start` makes it a `DurableSubscription`, to one durable topic. With a name its cursor is stored:
-        it goes on where it was, and clients that share the name share its messages. `start` is where a new one begins:
-        "new" (the default), "earliest", a datetime, a position {log: offset}, or an offset when the topic has one log;
-        without a name it is a replay from there. `ack="explicit"` leaves acknowledging to you, `prefetch` is the number
-        of messages that may be here and not acknowledged, and one that came `max_deliveries` times goes to the topic
-        `dead_letter`. `ack="handed"` is for programs that hand messages on to clients of their own, which is stored:
-        it makes a `HandoutSubscription`. With `create=False` the subscription must be there; an empty `pattern` then
-        stands for its topic. A `token` of 16 bytes names the request: made again with the same one, also by another
-        client, it has the effect that it had, and `created` says so. Raises `SubscriptionExists` or `TopicMismatch`
-        when the name belongs to another one, or to one that this client has;
-        `NotDurable` for a live topic.
+        it resumes where it stopped, and clients that share the name share its messages. `start` is where a new one
+        begins: "new" (the default), "earliest", a datetime, a position {log: offset}, or an offset when the topic has
+        one log; without a name it is a replay from there. With `ack="explicit"` the application acknowledges.
+        `prefetch` is the number of messages that may be here and not acknowledged. A message delivered `max_deliveries`
+        times goes to the topic `dead_letter`. `ack="handed"` makes a `HandoutSubscription`, for programs that hand
+        messages on to clients of their own; each handout is stored. With `create=False` the subscription must exist; an
+        empty `pattern` then stands for its topic. A `token` of 16 bytes identifies the request: repeated with the same
+        token, also by another client, it has its first effect, and `created` says so. Raises `SubscriptionExists` or
+        `TopicMismatch` when the name belongs to another subscription or is in use by this client, and `NotDurable` for
+        a live topic.
         """
         self._session.require_open()
         require_text("a pattern", pattern)
@@ -484,10 +483,10 @@ class AsyncClient(QueueVerbs):
     ) -> AsyncIterator[LogBatch]:
         """The rows of a durable topic from `start` to before `stop`, {log: offset} both, that satisfy `where`.
 
-        It ends by itself, leaves nothing behind at the broker, and goes on where it was after a lost connection. Logs
-        that `stop` does not name are not read; one that `start` does not name is read from 0 on. Rows of one log come
-        in order. Raises `RowsGone` when rows of the range are kept no more (`hold` keeps them), and `BrokerError` when
-        a log ends before `stop`.
+        The read ends by itself, leaves no state at the broker, and resumes after a lost connection. Logs that `stop`
+        does not name are not read; one that `start` does not name is read from 0 on. Rows of one log come in order.
+        Raises `RowsGone` when rows of the range are no longer kept (`hold` keeps them), and `BrokerError` when a log
+        ends before `stop`.
         """
         reading = await self._begin_read(topic, start, stop, where)
         try:
@@ -501,7 +500,7 @@ class AsyncClient(QueueVerbs):
     async def _begin_read(
         self, topic: str, start: Mapping[int, int], stop: Mapping[int, int], where: str | None = None
     ) -> LogRead:
-        """The same for `Client`, which takes several batches at once, and detaches it when it gives up."""
+        """`read` for `Client`, which takes several batches at once, and detaches the read when it gives up."""
         self._session.require_open()
         if where is not None:
             require_text("a predicate", where)
@@ -513,12 +512,12 @@ class AsyncClient(QueueVerbs):
     async def get(self, topic: str, timeout: float | None = None) -> Any:
         """The next message of this client's subscription to a topic, or of that name; None after `timeout` seconds.
 
-        Of a named subscription it is acknowledged before this returns, and so will not be returned again.
+        A message of a named subscription is acknowledged before this returns, and so is never returned again.
         """
         return await self._subscriptions.one(topic).get(timeout)
 
     async def get_many(self, topic: str, count: int, timeout: float | None = None) -> list[Any]:
-        """The same for up to `count` messages, with one acknowledgement; those that are here, at least one."""
+        """Like `get`, for up to `count` messages with one acknowledgement: those already here, at least one."""
         subscription = self._subscriptions.one(topic)
         if not isinstance(subscription, DurableSubscription):
             raise InvalidValue(f"the subscription to {topic!r} is not durable; iterate over it, or over its batches()")
@@ -527,11 +526,11 @@ class AsyncClient(QueueVerbs):
     async def unsubscribe(
         self, subscription: str | Subscription | None = None, *, name: str | None = None, token: bytes | None = None
     ) -> None:
-        """Take no more of a subscription, or of all subscriptions to a topic or pattern of this name.
+        """End a subscription, or all subscriptions to a topic or pattern of this name.
 
-        A named one is removed for good, whoever shares it; `detach` leaves it. `name` removes one that this client
-        does not take part in; `UnknownSubscription` when there is none, unless the request with this `token`, of 16
-        bytes, was what removed it.
+        A named one is removed for good, for all clients that share it; `detach` keeps it. `name` also removes one that
+        this client does not take part in. Raises `UnknownSubscription` when there is none, unless the request with this
+        `token`, of 16 bytes, removed it.
         """
         if name is not None:
             require_text("the name of a subscription", name)
@@ -552,13 +551,13 @@ class AsyncClient(QueueVerbs):
             await self._subscriptions.unsubscribe(subscription)
 
     async def detach(self, subscription: DurableSubscription) -> None:
-        """Take no more of a durable subscription here. A named one stays, and collects what comes."""
+        """Leave a durable subscription. A named one stays, and its backlog grows."""
         if not isinstance(subscription, DurableSubscription):
             raise InvalidValue(f"detach takes a subscription with a name or a start, not {subscription!r:.60}")
         await self._subscriptions.detach(subscription)
 
     def statistics(self) -> ClientStatistics:
-        """The client's figures."""
+        """The client's counters."""
         connection, publisher = self._session.connection, self._publisher
         now = (connection.rows, connection.batches, connection.bytes) if connection is not None else (0, 0, 0)
         rows, batches, size = (before + here for before, here in zip(self._host.delivered, now, strict=True))
@@ -582,7 +581,7 @@ class AsyncClient(QueueVerbs):
 
 
 def _addresses(text: str) -> list[Address]:
-    """The addresses between commas."""
+    """The addresses of a list with commas."""
     require_text("an address", text)
     if "://" in text and parse_address(text.partition(",")[0].strip()).scheme == DATABASE:
         return [parse_address(text.strip())]  # its commas are between hosts of one database
@@ -590,7 +589,7 @@ def _addresses(text: str) -> list[Address]:
 
 
 def _token(token: bytes | None) -> bytes:
-    """The name of a request: what makes its repetition the same one."""
+    """The name of a request, under which the broker recognises its repetition."""
     if token is None:
         return os.urandom(TOKEN_BYTES)
     if not isinstance(token, bytes) or len(token) != TOKEN_BYTES:

@@ -20,27 +20,27 @@ class Atomic:
             together.put("orders", order)
             together.put_many("lines", lines)
 
-    Leaving waits until all are stored. Whatever fails, a row that does not fit its schema included, stores none of
-    them and raises when the block is left; leaving by an exception stores none either.
+    Leaving waits until all rows are stored. After any error, such as a row that does not fit its schema, none of them
+    is stored, and leaving the block raises it; leaving by an exception stores none either.
     """
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
         self._sources: dict[str, list[Any]] = {}
-        self._single: set[str] = set()  # topics whose last source is a list of ours, for rows that come one by one
+        self._single: set[str] = set()  # topics whose last source is a list of ours, to which `put` appends
         self._over = False
-        self.rows = 0  # that were stored
+        self.rows = 0  # stored rows
 
     def put(self, topic: str, row: Any) -> None:
-        """One message, as `AsyncClient.put` takes it."""
+        """Add one message, as `AsyncClient.put` takes it."""
         sources = self._of(topic)
         if topic not in self._single:
             self._single.add(topic)
             sources.append([])
-        sources[-1].append(dict(row) if type(row) is dict else row)  # the caller may use its dict again
+        sources[-1].append(dict(row) if type(row) is dict else row)  # copied: the caller may reuse its dict
 
     def put_many(self, topic: str, source: Any) -> None:
-        """Many messages, as `AsyncClient.put_many` takes them; an iterator is read at once."""
+        """Add many messages, as `AsyncClient.put_many` takes them; an iterator is read at once."""
         sources = self._of(topic)
         self._single.discard(topic)
         sources.append(list(source) if isinstance(source, Iterator) and not isinstance(source, Mapping) else source)
@@ -52,7 +52,7 @@ class Atomic:
         return self._sources.setdefault(topic, [])
 
     async def store(self) -> int:
-        """Store everything, once; the number of rows. Leaving the block does this."""
+        """Store all rows, once. Returns their number. Leaving the block calls this."""
         if self._over:
             raise Closed("this atomic put is over; begin another with client.atomic()")
         self._over = True

@@ -1,18 +1,18 @@
-"""How long to wait before something that failed is tried again: connecting, mostly."""
+"""How long to wait before a failed operation, mostly a connect, is tried again."""
 
 from __future__ import annotations
 
 import random
 from typing import Final
 
-FIRST_SECONDS: Final = 0.05  # the most before the first attempt: a broker that restarts is back soon
-LONGEST_SECONDS: Final = 5.0  # the most before any attempt: nobody should wait much longer than the broker was away
+FIRST_SECONDS: Final = 0.05  # bound of the first delay: a broker that restarts is back soon
+LONGEST_SECONDS: Final = 5.0  # bound of any delay: clients should not wait much longer than the broker was away
 
 
 class Backoff:
-    """Delays that double, each drawn evenly from zero to its bound.
+    """Delays whose bound doubles, each drawn uniformly from zero to its bound.
 
-    Full jitter: a thousand clients that lost one broker come back spread out, not all at once.
+    Full jitter: a thousand clients that lost one broker reconnect spread out, not all at once.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class Backoff:
 
     @property
     def bound(self) -> float:
-        """Seconds that the next delay does not exceed."""
+        """Upper bound of the next delay, in seconds."""
         # 2.0 ** 1024 overflows, and the bound is reached after a handful of doublings.
         return min(self._longest, self._first * 2.0 ** min(self.attempts, 32))
 

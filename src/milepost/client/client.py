@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Client(SyncQueueVerbs):
-    """`AsyncClient` for programs without an event loop: the same verbs, each waiting until it is done.
+    """`AsyncClient` for programs without an event loop: the same verbs, each blocking until it is done.
 
     ::
 
@@ -40,7 +40,7 @@ class Client(SyncQueueVerbs):
             for message in client.subscribe("quotes", "price > 100"): ...
 
     A thread of its own runs the event loop, uvloop where it is installed. Any thread may call. Each call changes
-    threads twice, which costs far more than a put itself: `put_many` is the way to put fast.
+    threads twice, which costs far more than a put itself: to put fast, use `put_many`.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Client(SyncQueueVerbs):
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._process = 0  # in which that thread runs: a forked child has none
+        self._process = 0  # the process that runs the thread: a forked child has no such thread
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """The one bridge: run a coroutine of the asynchronous client in its thread, and wait for it."""
@@ -84,11 +84,11 @@ class Client(SyncQueueVerbs):
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # an interrupt here ends the wait there
+            future.cancel()  # an interrupted call also cancels its coroutine
             raise
 
     def connect(self) -> Client:
-        """Start the thread and connect; `ConnectionLost` when no broker is there."""
+        """Start the thread and connect. Raises `ConnectionLost` when no broker answers."""
         if self._thread is not None:
             raise Closed("this client was connected before; make another")
         self._loop = _new_loop()
@@ -103,9 +103,9 @@ class Client(SyncQueueVerbs):
         return self
 
     def close(self, *, drain: bool = True) -> None:
-        """Send what waits, leave, and end the thread; without `drain`, leave now.
+        """Send the rows in outboxes, disconnect, and end the thread; without `drain`, disconnect now.
 
-        In a forked child it does nothing: all that is the parent's.
+        Does nothing in a forked child: the connection and the thread are the parent's.
         """
         if self._loop is not None and not self._loop.is_closed() and self._process == os.getpid():
             try:
@@ -193,7 +193,7 @@ class Client(SyncQueueVerbs):
 
     @contextmanager
     def atomic(self) -> Iterator[Atomic]:
-        """See `AsyncClient.atomic`: a plain `with`."""
+        """See `AsyncClient.atomic`; use a plain `with`."""
         together = self._client.atomic()
         try:
             yield together
@@ -292,7 +292,7 @@ class Client(SyncQueueVerbs):
         self._run(self._client.detach(chosen))
 
     def statistics(self) -> ClientStatistics:
-        """The client's figures."""
+        """The client's counters."""
         return self._client.statistics()
 
 
@@ -317,14 +317,14 @@ class SyncSubscription:
 
     def __iter__(self) -> Iterator[Any]:
         while True:
-            # Views are made in this thread, out of what the other has fetched; only to fetch more, they have to meet.
+            # This thread makes the views from batches that the loop's thread fetched; only fetching crosses threads.
             yield from self.asynchronous.current
             if not self._run(self.asynchronous.advance()):
                 return
 
     def get(self, timeout: float | None = None) -> Any:
         """The next message; None when none came within `timeout` seconds, or when the subscription has ended."""
-        if not isinstance(self.asynchronous, DurableSubscription):  # one of those has to be acknowledged first
+        if not isinstance(self.asynchronous, DurableSubscription):  # a durable message must be acknowledged first
             for message in self.asynchronous.current:
                 return message
         return self._run(self.asynchronous.get(timeout))
@@ -358,11 +358,11 @@ class SyncSubscription:
             yield batch
 
     def unsubscribe(self) -> None:
-        """Take no more."""
+        """End the subscription."""
         self._run(self.asynchronous.unsubscribe())
 
     def close(self) -> None:
-        """Take no more; a named subscription stays."""
+        """End the subscription; a named one stays at the broker."""
         self._run(self.asynchronous.close())
 
     def __enter__(self) -> SyncSubscription:
@@ -379,7 +379,7 @@ _SHOWN_OF_DURABLE = ("log", "offset", "deliveries", "position", "created", "opti
 
 
 async def _finished() -> None:
-    """End what other threads still wait for, so that none of them waits for ever."""
+    """Cancel all tasks that other threads wait for, so that none waits for ever."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

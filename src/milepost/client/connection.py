@@ -1,7 +1,7 @@
 """One connection to a broker, from its handshake to its end: requests and replies, puts and credit, deliveries.
 
-It is told by the transport and tells its owner; nothing here waits but the handshake and requests. A client that
-reconnects makes a new one.
+The transport calls it, and it calls its owner; only the handshake and requests wait. A client that reconnects
+makes a new one.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ from milepost.wire import (
     stage_parts,
 )
 
-SILENT_HEARTBEATS: Final = 3  # without a word before the broker counts as gone
+SILENT_HEARTBEATS: Final = 3  # heartbeats without a frame before the broker counts as gone
 HEARTBEAT_PING: Final = 0  # no caller waits for its PONG
-POSITIONS_BEATS: Final = 4  # how often a client asks how far durable topics are, in beats: twice a heartbeat each
+POSITIONS_BEATS: Final = 4  # beats, of half a heartbeat each, between requests for the positions of durable topics
 
 _DELIVER: Final = int(Kind.DELIVER)
 _HAND: Final = int(Kind.HAND)
@@ -79,45 +79,45 @@ _HEADER: Final = HEADER.size
 
 
 class Inbox(Protocol):
-    """What a subscription is to a connection."""
+    """A subscription, as a connection sees it."""
 
     hand: Callable[[Any], Any] | None  # a callback that waits for its next message
 
     def deliver(self, topic: str, batch: Batch, rows: Rows, credit: DeliveryCredit) -> None: ...
     def take(self, topic: str, batch: Batch, window: DeliveryWindow, size: int) -> None:
-        """One row, for `hand`; the window is told that its bytes are consumed."""
+        """Deliver one row to `hand`. The implementation tells the window when its bytes are consumed."""
 
     def handed(self, topic: str, batch: LogBatch, credit: DeliveryCredit) -> None:
-        """Rows of a log."""
+        """Deliver rows of a log."""
 
     def drop(self, rows: int) -> None: ...
     def lose(self, log: int, first: int, after: int) -> None:
-        """Rows of a log that are gone."""
+        """Report rows of a log that are gone."""
 
     def skip(self, topics: dict[str, str]) -> None:
-        """New topics of its pattern of which it gets nothing, and why."""
+        """Report new topics that match its pattern but deliver nothing to it, each with the reason."""
 
     def caught_up(self, topic: int, position: dict[int, int]) -> None:
-        """It has had all rows of a durable topic before a position: the broker delivers the rest as it comes."""
+        """All rows of a durable topic before a position were delivered; later ones follow as they arrive."""
 
 
 class ConnectionOwner(Protocol):
     """The session that made the connection. Its methods are called in the event loop's thread."""
 
     def room(self) -> None:
-        """There may be room for puts."""
+        """Called when there may be room for puts."""
 
     def announced(self, topic: KnownTopic) -> None:
-        """A topic, or a new version of its schema."""
+        """Called with a new topic, or a new version of its schema."""
 
     def put_refused(self, error: MilepostError, topic: str, put: int) -> None:
-        """The broker did not take a batch, the one with this number on the connection."""
+        """The broker refused the batch with this number on the connection."""
 
     def stored(self, put: int) -> None:
         """Every durable put up to this number is stored."""
 
     def subscription_ended(self, number: int, error: MilepostError | None) -> None:
-        """The broker has ended a subscription, and says why; None: it has had everything before its stop."""
+        """The broker ended a subscription with an error; None: all rows before its stop were delivered."""
 
     def ended(self, connection: BrokerConnection, error: MilepostError) -> None:
         """The connection is gone. Called once, and only after the handshake was done."""
@@ -129,7 +129,7 @@ Heard: TypeAlias = Callable[["BrokerConnection", Any], None]
 class BrokerConnection:
     """A `transport.Receiver`. Made by `open`."""
 
-    takes_plain_rows = False  # messages for queues as they are, and not in batches
+    takes_plain_rows = False  # messages for queues one by one, not in batches
 
     def __init__(self, owner: ConnectionOwner, inboxes: Mapping[int, Inbox], window: DeliveryWindow) -> None:
         self._owner = owner
@@ -139,25 +139,25 @@ class BrokerConnection:
         self._loop = asyncio.get_running_loop()
         self._welcomed: asyncio.Future[Welcome] = self._loop.create_future()
         self._requests: dict[int, asyncio.Future[Any]] = {}
-        self._heard_by: dict[int, Heard] = {}  # by request: what hears its reply before any frame behind it
+        self._heard_by: dict[int, Heard] = {}  # by request: called with its reply before any later frame is handled
         self._pings: dict[int, asyncio.Future[None]] = {}
         self._roomless: list[asyncio.Future[None]] = []  # wait for room before the connection is in use
         self._number = 0  # of requests and pings
         self._fatal: MilepostError | None = None
-        self._kept = False  # the channel keeps bytes: write no more
-        self._said = False  # since the last beat
+        self._kept = False  # the channel buffers bytes: write no more
+        self._said = False  # a frame was written since the last beat
         self._heard = False
         self._silent = self._beats = 0
         self._partial = 0  # bytes of an unfinished frame at the last beat
         self._timer: asyncio.TimerHandle | None = None
         self.alive = False
         self.resumable = False  # a plain subscription to a durable topic is on it
-        self.done: Final[asyncio.Future[None]] = self._loop.create_future()  # the channel is gone
+        self.done: Final[asyncio.Future[None]] = self._loop.create_future()  # done when the channel is gone
         self.topics: Final[dict[int, KnownTopic]] = {}
         self.by_name: Final[dict[str, KnownTopic]] = {}
-        self._types: dict[int, Schema] = {}  # of queues' messages, by fingerprint
-        self._taken: dict[int, list[TakenBatch]] = {}  # by request: what has come before its reply
-        self.outstanding = 0  # bytes of puts
+        self._types: dict[int, Schema] = {}  # types of queue messages, by fingerprint
+        self._taken: dict[int, list[TakenBatch]] = {}  # by request: the batches that arrived before its reply
+        self.outstanding = 0  # bytes of puts without credit yet
         self.put_window = 0
         self.puts = 0
         self.rows = self.batches = self.bytes = 0  # delivered
@@ -172,7 +172,7 @@ class BrokerConnection:
         timeout: float,
         window: DeliveryWindow,
     ) -> tuple[BrokerConnection, Welcome]:
-        """Connect and shake hands, within `timeout` seconds; raises what the broker has against it."""
+        """Connect and complete the handshake within `timeout` seconds. Raises the broker's error when it refuses."""
         self = cls(owner, inboxes, window)
         try:
             async with asyncio.timeout(timeout):
@@ -186,7 +186,7 @@ class BrokerConnection:
             raise
         return self, welcome
 
-    # As the transport sees it
+    # Called by the transport
 
     def connected(self, channel: Channel) -> None:
         self._channel = channel
@@ -218,7 +218,7 @@ class BrokerConnection:
             self._owner.room()
 
     def refused(self, error: Exception) -> None:
-        """The broker cannot be understood: it is left."""
+        """Close a connection whose broker sent something invalid."""
         self._fatal = self._fatal or (error if isinstance(error, MilepostError) else ProtocolError(str(error)))
         self.abort()
 
@@ -238,7 +238,7 @@ class BrokerConnection:
         if was_alive:
             self._owner.ended(self, why)
 
-    # What the broker says
+    # Frames from the broker
 
     def _hear(self, said: Control) -> None:
         match said:
@@ -300,7 +300,7 @@ class BrokerConnection:
         self.put_window = said.window
         self._window.allowed = min(self._window.size, said.delivery_window or self._window.size)
         self.alive = True
-        self._window.give_back()  # what was taken since the HELLO
+        self._window.give_back()  # bytes consumed since the HELLO
         self._timer = self._loop.call_later(said.heartbeat_s / 2, self._beat, said.heartbeat_s / 2)
         self._welcomed.set_result(said)
 
@@ -356,7 +356,7 @@ class BrokerConnection:
         found = [
             (inbox, rows)
             for number, rows in shares(tags, len(batch))
-            if (inbox := inboxes.get(number)) is not None  # it may have been given up while this was under way
+            if (inbox := inboxes.get(number)) is not None  # its subscription may have ended while this was in flight
         ]
         if not found:
             window.consumed(size)
@@ -377,7 +377,7 @@ class BrokerConnection:
         self.bytes += size
         self._window.held += size
         inbox = self._inboxes.get(hand.subscription)
-        if inbox is None:  # it may have been given up while this was under way
+        if inbox is None:  # its subscription may have ended while this was in flight
             self._window.consumed(size)
         else:
             inbox.handed(topic.name, batch, DeliveryCredit(self._window, size, 1))
@@ -394,15 +394,15 @@ class BrokerConnection:
         if taken.request in self._requests:  # its caller may have been cancelled
             self._taken.setdefault(taken.request, []).append(found)
 
-    # What is said to the broker
+    # Frames to the broker
 
     @property
     def has_room(self) -> bool:
-        """Whether a put may be sent now. One may overshoot the window, so that a large one can pass at all."""
+        """Whether a put may be sent now. One put may exceed the window, so that a large one can pass at all."""
         return self.alive and not self._kept and self.outstanding < self.put_window
 
     async def room(self, before: int = 0) -> None:
-        """Wait until a put may be sent, and `before` bytes of others before it; `ConnectionLost` when it never may."""
+        """Wait until a put may be sent after `before` bytes of others. Raises `ConnectionLost` if it never may."""
         while not self.has_room or self.outstanding + min(before, self.put_window - 1) >= self.put_window:
             if not self.alive:
                 raise as_lost(self._fatal or ConnectionLost("the connection to the broker is gone"))
@@ -414,7 +414,7 @@ class BrokerConnection:
                 self._roomless.remove(waiter)
 
     def put(self, topic: int, data: bytes | bytearray | memoryview, key: bytes = b"", more: bool = False) -> int:
-        """Send a batch; its frame's size in bytes."""
+        """Send a batch. Returns the size of its frame in bytes."""
         head, body = put_parts(topic, data, key, more)
         size = len(head) + len(body)
         self.outstanding += size
@@ -426,7 +426,7 @@ class BrokerConnection:
         return size
 
     def offer(self, topic: int, data: bytes) -> int:
-        """The same for a small batch, if there is room for it now; 0 if there is not."""
+        """`put` for a small batch, if there is room for it now. Returns 0 if there is not."""
         if not self.alive or self._kept or self.outstanding >= self.put_window or self._channel is None:
             return 0
         head, _ = put_parts(topic, data)
@@ -440,7 +440,7 @@ class BrokerConnection:
         return size
 
     def stage(self, stage: Stage) -> asyncio.Future[Any]:
-        """Send a batch that is to be staged, under a new request: a future of its reply, or of what it failed with."""
+        """Send a batch to be staged, under a new request. Returns a future of its reply or error."""
         self._number += 1
         future: asyncio.Future[Any] = self._loop.create_future()
         head, body = stage_parts(stage._replace(request=self._number))
@@ -453,7 +453,7 @@ class BrokerConnection:
         return future
 
     def enqueue(self, enqueue: Enqueue, batch: Batch | PlainRows) -> tuple[Buffer, ...]:
-        """The frame of messages for a queue, in parts for `send` or `ask`; it counts as sent. It has `batch`."""
+        """The frame that enqueues `batch`, in parts for `send` or `ask`. Its bytes count as sent from here on."""
         parts = enqueue_parts(enqueue)
         self.outstanding += len(parts[0]) + len(parts[1])
         return parts
@@ -466,16 +466,16 @@ class BrokerConnection:
                 self._kept = True
 
     def say(self, message: Control) -> None:
-        """Send a control frame. They do not wait for room: there are few, and they are small."""
+        """Send a control frame. Control frames do not wait for room: they are few and small."""
         self.send(encode_control(message))
 
     async def ask(
         self, make: Callable[[int], Control], before: Sequence[Buffer] = (), heard: Heard | None = None
     ) -> Any:
-        """Send a request and wait for the value of its reply; raises the error that it failed with.
+        """Send a request and wait for the value of its reply. Raises the error of an error reply.
 
-        `before` are parts of frames that go before it, in one write. `heard` is called with the reply as it comes,
-        before any frame behind it is looked at.
+        `before` are parts of frames that are sent before the request, in one write. `heard` is called with the reply
+        when it arrives, before any later frame is handled.
         """
         future = self.request(make, before)
         number = self._number
@@ -488,7 +488,7 @@ class BrokerConnection:
             self._heard_by.pop(number, None)
 
     def request(self, make: Callable[[int], Control], before: Sequence[Buffer] = ()) -> asyncio.Future[Any]:
-        """Send a request: a future of its reply's value, or of the error that it failed with."""
+        """Send a request. Returns a future of its reply's value or error."""
         if not self.alive:
             raise as_lost(self._fatal or ConnectionLost("the connection to the broker is gone"))
         self._number += 1
@@ -499,7 +499,7 @@ class BrokerConnection:
         return future
 
     async def ping(self) -> None:
-        """Wait until the broker has processed everything that was sent before."""
+        """Wait until the broker has processed all frames sent before."""
         if not self.alive:
             raise as_lost(self._fatal or ConnectionLost("the connection to the broker is gone"))
         self._number += 1
@@ -518,9 +518,9 @@ class BrokerConnection:
             self.say(Unsubscribe(request=self._number, subscription=subscription, seen=seen))
 
     def _beat(self, seconds: float) -> None:
-        """Twice a heartbeat. The one timer of a connection: messages only leave a flag behind."""
+        """Runs twice a heartbeat. A connection has only this timer: messages merely set a flag."""
         here = self._channel.partial if self._channel is not None else 0
-        if self._heard or here > self._partial:  # a long frame on a slow line
+        if self._heard or here > self._partial:  # part of a long frame on a slow line also counts
             self._silent = 0
         else:
             self._silent += 1
@@ -538,13 +538,13 @@ class BrokerConnection:
         self._timer = self._loop.call_later(seconds, self._beat, seconds)
 
     def _moved(self, answer: asyncio.Future[Any]) -> None:
-        """How far the broker has delivered durable topics, including rows that no subscription of this client wants."""
+        """Note how far the broker has delivered durable topics, including rows that no subscription here wants."""
         if not answer.cancelled() and answer.exception() is None:
             for topic in self.topics.values():
                 advance(topic.reached, answer.result().get(topic.stored, {}))
 
     def goodbye(self) -> None:
-        """Leave on purpose, behind what was sent."""
+        """Disconnect on purpose, after everything that was sent."""
         if self.alive:
             self.say(Bye())
         self.close()
@@ -559,9 +559,9 @@ class BrokerConnection:
 
 
 def as_lost(error: MilepostError) -> MilepostError:
-    """What ended a connection, as those hear it who were waiting for an answer on it: a lost connection.
+    """The error that ended a connection, as callers that waited for a reply on it see it: as `ConnectionLost`.
 
-    Whatever made the broker close it, as long as connecting again can help: its answer may be had on the next one.
+    That holds for every reason for which the broker closed it, as long as a retry on the next connection can help.
     """
     if isinstance(error, ConnectionLost) or not error.retriable:
         return error
@@ -571,7 +571,7 @@ def as_lost(error: MilepostError) -> MilepostError:
 
 
 def wall_clock(welcome: Welcome) -> Callable[[], int]:
-    """Milliseconds since 1970 by the broker's clock: its time at the handshake, and what has passed since here.
+    """Milliseconds since 1970 by the broker's clock: its time at the handshake plus the time elapsed here since.
 
     So the stamps of all clients of a broker agree within a round trip, whatever their own clocks say.
     """
@@ -582,5 +582,5 @@ def wall_clock(welcome: Welcome) -> Callable[[], int]:
 
 @cache
 def software() -> str:
-    """What this client tells brokers about itself."""
+    """The name and version that this client sends to brokers."""
     return f"milepost-python {version('milepost')}"

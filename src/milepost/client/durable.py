@@ -1,4 +1,4 @@
-"""A durable subscription: rows out of a topic's log, acknowledged, or replayed."""
+"""A durable subscription: rows from a topic's log, acknowledged or replayed."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from milepost.client.window import DeliveryCredit
 from milepost.errors import AckMismatch, Closed, InvalidValue, MilepostError, NotExpectingAck, StoreError
 from milepost.wire import Subscribe
 
-GOTTEN_ROWS: Final = 50_000  # most of one get_many: one acknowledgement names them all
+GOTTEN_ROWS: Final = 50_000  # most rows of one get_many: one acknowledgement names them all
 TOKEN_BYTES: Final = 16
 
 
 class Detacher(Protocol):
-    """The client, as its durable subscriptions know it."""
+    """The client, as its durable subscriptions see it."""
 
     async def unsubscribe(self, subscription: Subscription) -> None: ...
     async def detach(self, subscription: DurableSubscription) -> None: ...
 
 
 class HandedOut:
-    """Rows of a batch that the application has and has not acknowledged, for explicit acknowledgement."""
+    """Rows of a batch that the application has but has not acknowledged, with explicit acknowledgement."""
 
     __slots__ = ("batch", "open")
 
@@ -46,21 +46,21 @@ class HandedOut:
 
 
 class DurableSubscription(Subscription):
-    """Messages out of the log of one durable topic. Made by `AsyncClient.subscribe(..., name=...)` or `start=...`.
+    """Messages from the log of one durable topic. Made by `AsyncClient.subscribe(..., name=...)` or `start=...`.
 
     ::
 
         message = await subscription.get(timeout=1.0)       # exactly once: acknowledged before it returns
-        messages = await subscription.get_many(500)         # the same for up to so many, with one acknowledgement
-        async for message in subscription: ...              # acknowledged when the loop comes back for more
+        messages = await subscription.get_many(500)         # up to 500 messages, with one acknowledgement
+        async for message in subscription: ...              # acknowledged when the loop asks for the next
         await subscription.ack(message)                     # with ack="explicit"; a batch, or () for all so far
-        await subscription.nack(message)                    # again, later: `deliveries` counts
+        await subscription.nack(message)                    # redeliver later: `deliveries` counts
 
-    With a name, its cursor is stored: it goes on where it was, and several clients of one name share its messages.
-    Without one it is a replay, from `start` on: nothing is acknowledged, and the application keeps `position`.
+    With a name, its cursor is stored: it resumes where it stopped, and several clients of one name share its messages.
+    Without a name it is a replay from `start` on: nothing is acknowledged, and the application keeps `position`.
 
-    After a lost connection, rows that were handed out and not acknowledged come again; `get` alone never returns a
-    message twice. With automatic acknowledgement one task reads: when it comes back for more, all is done.
+    After a lost connection, rows handed out but not acknowledged are delivered again; only `get` never returns a
+    message twice. With automatic acknowledgement one task reads: asking for more acknowledges all earlier rows.
     """
 
     def __init__(
@@ -70,23 +70,23 @@ class DurableSubscription(Subscription):
         self._detacher = client
         self._at_once = AUTOMATIC_ROWS
         self.options: Final = options
-        self.token: Final = token  # of the request that makes it
-        self.removal: Final = os.urandom(TOKEN_BYTES)  # … and of the one that removes it
+        self.token: Final = token  # of the request that creates it
+        self.removal: Final = os.urandom(TOKEN_BYTES)  # of the request that removes it
         self.removing = False  # the broker was asked to remove it, and may have done so
-        self.created = False  # whether this client's subscribing made it
+        self.created = False  # whether this client's request created it
         self._acks = Acks(self)
-        self._position: dict[int, int] = {}  # by log: the offset after what was handed out
-        self._received: dict[int, int] = {}  # … and after what has arrived
+        self._position: dict[int, int] = {}  # by log: the offset after the last row handed out
+        self._received: dict[int, int] = {}  # by log: the offset after the last row that arrived
         self._granted: deque[tuple[Any, BatchRows | None]] = deque()  # acknowledged for a get that was cancelled
-        self._orphans: set[Grant] = set()  # of gets that were given up: not yet clear whether acknowledged
-        self._due: list[BatchRows] = []  # handed out by iteration and done with
+        self._orphans: set[Grant] = set()  # of cancelled gets: not yet known whether acknowledged
+        self._due: list[BatchRows] = []  # rows handed out by iteration that are done, to be acknowledged
         self._due_rows = 0
-        self._outs: dict[int, HandedOut] = {}  # by the identity of the batch
-        self._blocks: dict[int, HandedOut] = {}  # … and of its columns, which is what a message knows
-        self._connections = 0  # that were lost
-        self._whole = False  # the batch was handed out as one, not message by message
-        self._from = self._stop = 0  # rows of the batch: first not accounted for, and the end of this turn
-        self._told: tuple[LogBatch, int] | None = None  # the row handed out last, when it was by get
+        self._outs: dict[int, HandedOut] = {}  # by the ID of the batch object
+        self._blocks: dict[int, HandedOut] = {}  # by the ID of a block of its columns, to which a message refers
+        self._connections = 0  # lost connections
+        self._whole = False  # the batch was handed out whole, not message by message
+        self._from = self._stop = 0  # rows of the batch: the first not accounted for, and the end of this turn
+        self._told: tuple[LogBatch, int] | None = None  # the row handed out last, if by get
 
     def __repr__(self) -> str:
         what = f"DurableSubscription {self.options.name!r} to" if self.options.name else "Replay of"
@@ -94,19 +94,19 @@ class DurableSubscription(Subscription):
 
     @property
     def name(self) -> str:
-        """Its name; of a replay, for people, what is replayed."""
+        """Its name; for a replay, a description of the topic that is replayed."""
         return self.options.name or super().name
 
     # About the message or batch handed out last
 
     @property
     def log(self) -> int:
-        """The log that the message handed out last is in."""
+        """The log of the message handed out last."""
         return self._last()[0].log
 
     @property
     def offset(self) -> int:
-        """Where in its log the message handed out last is; of a batch, its last row."""
+        """The offset in its log of the message handed out last; of a batch, of its last row."""
         batch, row = self._last()
         return int(batch.offsets[row])
 
@@ -126,7 +126,7 @@ class DurableSubscription(Subscription):
 
     @property
     def position(self) -> dict[int, int]:
-        """{log: offset} after the messages handed out so far: what an application stores to go on with `start=`."""
+        """{log: offset} after the messages handed out so far: an application stores it to resume with `start=`."""
         found = dict(self._position)
         batch, row = self._batch, self._stop - length_hint(self._indexes) - 1
         if isinstance(batch, LogBatch) and row >= self._from:
@@ -138,16 +138,16 @@ class DurableSubscription(Subscription):
     async def get(self, timeout: float | None = None) -> Any:
         """The next message, acknowledged before this returns: it will not be returned again.
 
-        With ack="explicit", and of a replay, it is not: the first waits for your `ack`, the second needs none.
+        With ack="explicit" the message waits for your `ack` instead; a replay acknowledges nothing.
 
-        None when none came within `timeout` seconds, or when the subscription has ended. Whoever gives up waiting
-        loses nothing: a message whose acknowledgement was under way is returned by the next get.
+        None when none came within `timeout` seconds, or when the subscription has ended. A cancelled get loses nothing:
+        a message whose acknowledgement was in flight is returned by the next get.
         """
         found = await self.get_many(1, timeout)
         return found[0] if found else None
 
     async def get_many(self, count: int, timeout: float | None = None) -> list[Any]:
-        """Up to `count` messages, as many as are here, with one acknowledgement; an empty list after `timeout`."""
+        """Up to `count` messages that are here, with one acknowledgement; an empty list after `timeout`."""
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InvalidValue(f"get_many takes the number of messages, from 1 on, not {count!r}")
         count = min(count, GOTTEN_ROWS)
@@ -168,7 +168,7 @@ class DurableSubscription(Subscription):
                 pairs = [self._granted.popleft() for _ in range(min(count, len(self._granted)))]
                 self._tell(pairs[-1][1])
                 return [message for message, _ in pairs]
-            # A get that was given up took rows before those that are here: they come first, if they were acknowledged.
+            # A cancelled get took rows before those that are here: they come first, if they were acknowledged.
             if not self._orphans:
                 grant = self._take(count)
                 if grant is not None:
@@ -196,7 +196,7 @@ class DurableSubscription(Subscription):
                 if not grant.settled:
                     self._orphans.add(grant)
             elif grant.acked.exception() is None and grant.acked.result():
-                self._keep_granted(grant)  # the answer and the cancelling came in one turn of the event loop
+                self._keep_granted(grant)  # the reply and the cancellation came in one turn of the event loop
             raise
 
     def _keep_granted(self, grant: Grant) -> None:
@@ -211,7 +211,7 @@ class DurableSubscription(Subscription):
         self._wake()
 
     def refused(self, grant: Grant) -> None:
-        """Its rows go back to where they were taken from, before everything that waits."""
+        """Put the rows of a grant back in front of all waiting rows."""
         self._orphans.discard(grant)
         self._came_back()
         batch, left = self._batch, length_hint(self._indexes) + len(self._rest)
@@ -226,7 +226,7 @@ class DurableSubscription(Subscription):
         self._wake()
 
     def _take(self, count: int) -> Grant | None:
-        """Up to so many rows that are here, in order; None when none are."""
+        """Up to `count` rows that are here, in order; None when there are none."""
         acked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         spans: list[BatchRows] = []
         messages: list[Any] = []
@@ -247,7 +247,7 @@ class DurableSubscription(Subscription):
                 self._out(batch).open[start : self._from] = True
             _advance(self._position, batch.log, int(batch.offsets[self._from - 1]) + 1)
         if not messages:
-            self._step()  # what was handed out is done with: its bytes go back
+            self._step()  # the rows handed out are done: return their bytes
             return None
         return Grant(spans, messages, acked)
 
@@ -266,7 +266,7 @@ class DurableSubscription(Subscription):
     # Iteration
 
     def _step(self) -> bool:
-        """Go on to rows that are here. The loop has come back: what it was given before is done with."""
+        """Advance to rows that are here. The loop asks for more, so the rows handed out before are done."""
         self._came_back()
         found = super()._step()
         if self._due_rows >= AUTOMATIC_ROWS or (self._due and not found):
@@ -280,7 +280,7 @@ class DurableSubscription(Subscription):
         self._told = None
 
     def _came_back(self, *, but_last: bool = False) -> None:
-        """Account for rows that iteration has handed out since this was called last; or for all but the last."""
+        """Account for rows that iteration has handed out since the last call; with `but_last`, all but the last."""
         batch, row = self._batch, self._stop - length_hint(self._indexes)
         if but_last:
             row = self._from if self._whole else row - 1
@@ -310,7 +310,7 @@ class DurableSubscription(Subscription):
         return out
 
     async def next_batch(self) -> Batch | None:
-        """The next batch, a `LogBatch`, or what is left of the one whose messages are being taken; None at the end."""
+        """The next batch, a `LogBatch`, or the rest of the one whose messages are being taken; None at the end."""
         while True:
             batch, left = self._batch, length_hint(self._indexes) + len(self._rest)
             if left and isinstance(batch, LogBatch):
@@ -330,35 +330,35 @@ class DurableSubscription(Subscription):
     # Acknowledging
 
     async def ack(self, what: Any = None) -> None:
-        """Say that a message, a batch, or everything handed out so far is done with; returns when that is stored.
+        """Acknowledge a message, a batch, or everything handed out so far. Returns when that is stored.
 
-        Only with ack="explicit". `AckMismatch` for what is not waiting for it: it was acknowledged before, or the
-        connection broke since, and then it comes again, here or to another consumer.
+        Only with ack="explicit". Raises `AckMismatch` for rows that do not wait for it: they were acknowledged before,
+        or the connection broke since, and they are delivered again, here or to another consumer.
         """
         await self._explicit(what, "done")
 
     async def nack(self, what: Any = None) -> None:
         """Have a message, a batch, or everything handed out so far delivered again, here or to another consumer.
 
-        One that came `max_deliveries` times goes to the dead-letter topic instead.
+        A message that was delivered `max_deliveries` times goes to the dead-letter topic instead.
         """
         await self._explicit(what, "again")
 
     def handed_out(self, what: Any) -> bool:
-        """Whether a message or a batch came from here, and waits for its acknowledgement."""
+        """Whether this subscription handed out a message or batch that waits for its acknowledgement."""
         if not self.options.name or not self.options.explicit or self._ended:
             return False
         self._came_back()
         return id(what) in self._outs or id(getattr(what, "_block", None)) in self._blocks
 
     def named(self, what: Any) -> tuple[list[BatchRows], int]:
-        """Rows that a transaction acknowledges with its commit, and for `give_back` when they were handed out."""
+        """Rows that a transaction acknowledges with its commit, and the connection count for `give_back`."""
         self._require_explicit()
         self._came_back()
         return self._named(what), self._connections
 
     def give_back(self, spans: list[BatchRows], connections: int) -> None:
-        """They were not acknowledged, and can be; unless the connection broke since, for then they come again."""
+        """Reopen rows that were not acknowledged, unless the connection broke since: then they are delivered again."""
         if connections == self._connections and not self._ended:
             for batch, rows in spans:
                 if isinstance(batch, LogBatch):
@@ -366,7 +366,7 @@ class DurableSubscription(Subscription):
 
     @property
     def acks(self) -> Acks:
-        """On their way."""
+        """Its acknowledgements."""
         return self._acks
 
     def _require_explicit(self) -> None:
@@ -383,7 +383,7 @@ class DurableSubscription(Subscription):
         await self._say(self._named(what), word)
 
     async def _say(self, named: list[BatchRows], word: Word, *, lasting: bool = False) -> None:
-        """Have something said of rows; returns when that is stored."""
+        """Send `word` about rows. Returns when that is stored."""
         failed: MilepostError | None = None
         connections = self._connections
         for spans, waiter in self._acks.explicit(named, word, lasting=lasting):
@@ -391,16 +391,16 @@ class DurableSubscription(Subscription):
                 await waiter
             except MilepostError as error:
                 failed = failed or error
-                # What the store did not take is still this client's, and can be acknowledged again; unless the
-                # connection broke since, for then it comes again, and acknowledging it now would be for messages that
-                # nobody has looked at.
+                # Rows that the store refused are still this client's, and can be acknowledged again. Not after the
+                # connection broke: then they are delivered again, and an ack would cover messages that the
+                # application has not seen.
                 if isinstance(error, StoreError):
                     self.give_back(spans, connections)
         if failed is not None:
             raise failed
 
     def _named(self, what: Any) -> list[BatchRows]:
-        """The rows that the application means, which are then acknowledged no more."""
+        """The rows that the application means. They no longer wait for an acknowledgement."""
         if what is None:
             spans = [BatchRows(out.batch, np.flatnonzero(out.open)) for out in self._outs.values() if out.open.any()]
             if not spans:
@@ -435,10 +435,10 @@ class DurableSubscription(Subscription):
         self._outs.clear()
         self._blocks.clear()
 
-    # Told by the connection and the client
+    # Called by the connection and the client
 
     def handed(self, topic: str, batch: LogBatch, credit: DeliveryCredit) -> None:
-        """Rows arrived."""
+        """Called when rows arrive."""
         _advance(self._received, batch.log, int(batch.offsets[-1]) + 1)
         self.deliver(topic, batch, None, credit)
 
@@ -447,7 +447,7 @@ class DurableSubscription(Subscription):
         _advance(self._received, log, after)
 
     def request(self, number: int, *, back: bool = False) -> Subscribe:
-        """What to ask the broker for; `back`: on a new connection, what this client had on an old one."""
+        """The request for the broker; `back`: to resume on a new connection what this client had on an old one."""
         options = self.options
         start = options.start
         if back and not options.name:
@@ -460,7 +460,7 @@ class DurableSubscription(Subscription):
             durable=True,
             name=options.name,
             start=start,
-            # One that was removed meanwhile is not made anew: it would begin at another position, unnoticed.
+            # One removed meanwhile is not created again: it would begin at another position, unnoticed.
             create=options.create and not (back and options.name),
             token=self.token,
             prefetch=options.prefetch,
@@ -471,7 +471,7 @@ class DurableSubscription(Subscription):
         )
 
     def attached(self, connection: BrokerConnection, reply: Mapping[str, Any]) -> None:
-        """The broker has it, on this connection."""
+        """Called when the broker has it on this connection."""
         if not self.confirmed:
             self.confirmed = True
             self.created = bool(reply.get("created", False))
@@ -483,7 +483,7 @@ class DurableSubscription(Subscription):
         self._acks.attached(connection, int(reply.get("sequence", 0)))
 
     def detached(self, connection: BrokerConnection | None = None) -> None:
-        """The connection is gone. What is here of a named one comes again; a replay goes on behind it."""
+        """The connection is gone. A named subscription drops its rows, which come again; a replay keeps them."""
         if not self.options.name:
             return
         self._connections += 1
@@ -496,13 +496,13 @@ class DurableSubscription(Subscription):
     def _drop_waiting(self) -> None:
         self._came_back()
         if isinstance(self._batch, LogBatch) and self._from:
-            self._told = self._batch, self._from - 1  # what was handed out last can still be asked about
+            self._told = self._batch, self._from - 1  # keeps `offset` and `deliveries` of the last row available
         super()._drop_waiting()
 
     async def settle(self) -> None:
-        """Wait for acknowledgements that are under way, and for automatic ones that are due.
+        """Wait for acknowledgements in flight, and for automatic ones that are due.
 
-        The loop has not come back behind what it was given last, so that is not acknowledged.
+        Rows that the loop was given last are not acknowledged: it has not asked for more since.
         """
         if self._acknowledges:
             self._came_back(but_last=True)
@@ -512,7 +512,7 @@ class DurableSubscription(Subscription):
     def seen(self) -> dict[int, list[list[int]]] | None:
         """The rows that the application was given and has not acknowledged, for a broker that counts deliveries.
 
-        None, which means all that came, when they are too scattered to be named.
+        None, which means all rows that arrived, when they are too scattered to be named.
         """
         self._came_back()
         spans = self._due
@@ -527,13 +527,13 @@ class DurableSubscription(Subscription):
     # Ending
 
     async def detach(self) -> None:
-        """Take no more here. A named subscription stays, and collects what comes until somebody is there again."""
+        """Leave the subscription. A named one stays at the broker, where its backlog grows until a client returns."""
         await self._detacher.detach(self)
 
     close = detach
 
     async def unsubscribe(self) -> None:
-        """Remove the subscription for good, for all clients that share it. A retry is the same removal."""
+        """Remove the subscription for good, for all clients that share it. A retry counts as the same removal."""
         await self._client.unsubscribe(self)
 
     async def __aenter__(self) -> DurableSubscription:
@@ -543,11 +543,11 @@ class DurableSubscription(Subscription):
         try:
             await self.detach()
         except Exception:
-            if kind is None:  # otherwise an exception is on its way already
+            if kind is None:  # otherwise an exception is being raised already
                 raise
 
     def end(self, error: BaseException | None = None, *, keep: bool = False) -> None:
-        # Rows of a named subscription that are here and cannot be acknowledged are somebody else's by now.
+        # Rows of a named subscription that are here and cannot be acknowledged belong to other consumers by now.
         super().end(error, keep=keep and not self.options.name)
         why = error if isinstance(error, MilepostError) else Closed("this subscription is closed")
         self._acks.end(why)
@@ -560,10 +560,10 @@ def _advance(position: dict[int, int], log: int, offset: int) -> None:
 
 
 class _NoWindow:
-    """Takes the bytes of parcels that have gone back already."""
+    """Stands in for a window when a delivery's bytes were returned already."""
 
     def consumed(self, size: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 _NO_WINDOW: Any = _NoWindow()

@@ -1,4 +1,4 @@
-"""The durable half of a publisher: puts that are kept until they are stored."""
+"""The durable puts of a publisher: kept until they are stored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _log = logging.getLogger("milepost.client")
 
 
 class DurablePublisher(Protocol):
-    """The publisher, as its durable half knows it."""
+    """The publisher, as its durable puts see it."""
 
     stamper: Stamper
     batch_bytes: int
@@ -57,36 +57,36 @@ class DurablePublisher(Protocol):
 
 
 class DurablePuts:
-    """Sends durable puts, keeps them until the broker's word, and sends them again where that was lost.
+    """Sends durable puts, keeps them until the broker answers, and sends them again when the answer was lost.
 
-    Stamps are given when a frame leaves, so that frames, puts and stamps have one order.
+    Stamps are given when a frame is sent, so that frames, puts and stamps have one order.
     """
 
     def __init__(self, session: ClientSession, publisher: DurablePublisher) -> None:
         self._session = session
         self._publisher = publisher
-        self._restored: BrokerConnection | None = None  # the one on which puts were sent again; not yet in use, perhaps
+        self._restored: BrokerConnection | None = None  # on which puts were sent again; perhaps not yet in use
         self._resumed = 0  # puts on this connection up to which failures of the store are known
         self._settling: list[asyncio.Future[None]] = []  # wait for durable puts to be settled
         self.unsettled: Final = Unsettled()
 
     @property
     def has_room(self) -> bool:
-        """Whether a durable put may be sent now: what is not settled is kept, and the put window bounds that too."""
+        """Whether a durable put may be sent now: unsettled puts are kept, and the put window bounds them too."""
         connection = self._session.connection
         return connection is not None and connection.has_room and self.unsettled.bytes < connection.put_window
 
-    # Told by the publisher
+    # Called by the publisher
 
     def recognised(self, welcome: Welcome, publisher: int, broker: int) -> None:
-        """A new connection: the high water settles what is stored; `send_again` sends the rest, under the same stamps.
+        """Settle stored puts by the high water of a new connection. `send_again` sends the rest, under the same stamps.
 
         `publisher` and `broker` are the numbers that batches were stamped with.
         """
         if not self.unsettled:
             return
         if welcome.publisher != publisher and welcome.high_water:
-            # With a high water of 0 nothing of this publisher was ever stored, and so nothing can be stored twice.
+            # With a high water of 0 nothing of this publisher was ever stored, so nothing can be stored twice.
             raise ProtocolError(
                 f"the broker knows this client as publisher {welcome.publisher}, and {len(self.unsettled)} batches "
                 f"that may be stored are of publisher {publisher}; whether they are cannot be told any more"
@@ -97,7 +97,7 @@ class DurablePuts:
         self._tell()
 
     async def send_again(self, connection: BrokerConnection) -> None:
-        """Send what is not settled on a new connection, before anything new; topics have their numbers on it."""
+        """Send unsettled puts on a new connection, before any new put; topics already have their numbers on it."""
         self._restored = connection
         for put in list(self.unsettled.puts):
             if not all(box.number for box, _ in put.parts):
@@ -109,14 +109,14 @@ class DurablePuts:
         self._tell()
 
     def stored(self, put: int) -> None:
-        """Durable puts up to this one are stored."""
+        """Settle durable puts up to this number: they are stored."""
         self.unsettled.stored(put)
         self._tell()
         if self._session.connection is not None:
             self._publisher.room()
 
     def refuse(self, error: MilepostError, number: int) -> bool:
-        """The broker did not take a PUT frame; False when it was not for a durable topic."""
+        """Handle a PUT frame that the broker refused. Returns False when it was not for a durable topic."""
         put = self.unsettled.numbered(number)
         if isinstance(error, StoreError):
             self._store_failed(error, number, put)
@@ -130,11 +130,11 @@ class DurablePuts:
             self._fail([put], error)
         self._tell()
         if self._session.connection is not None:
-            self._publisher.room()  # what is given up is kept no longer
+            self._publisher.room()  # a failed put frees its room
         return True
 
     def _store_failed(self, error: StoreError, number: int, put: PendingPut | None) -> None:
-        """The store did not take a put, and the broker refuses all later ones until this client sends RESUME.
+        """Resume after the store failed: the broker refuses this put and all later ones until this client sends RESUME.
 
         Otherwise a later put could be stored before an earlier one, whose stamps would then look like a repetition.
         """
@@ -157,13 +157,13 @@ class DurablePuts:
                 publisher.doubted(error)
 
     def lost(self) -> None:
-        """The connection is gone: its numbers mean nothing any more."""
+        """The connection is gone, and its put numbers with it."""
         self._restored = None
         self._resumed = 0
         self.unsettled.unsent()
 
     def stop(self, error: MilepostError) -> None:
-        """Nothing will be sent any more."""
+        """Fail all puts: nothing will be sent any more."""
         self.unsettled.fail_all(error)
         self._tell()
 
@@ -175,7 +175,7 @@ class DurablePuts:
                 waiter.set_result(None)
 
     async def settled(self) -> None:
-        """Wait until everything that was sent up to now is stored, or was refused."""
+        """Wait until everything sent so far is stored or was refused."""
         last = self._publisher.stamper.last
         while self.unsettled and self.unsettled.puts[0].stamp <= last:
             self._session.require_open()
@@ -190,14 +190,14 @@ class DurablePuts:
     # Putting
 
     def ready(self, box: Outbox) -> bool:
-        """Whether `put` may be called now; otherwise something has to be asked, sent or waited for first."""
+        """Whether `put` may be called now; otherwise the publisher must ask, send or wait first."""
         return bool(box.number) and not box.kept and len(box.collected) < box.most and self._session.failure is None
 
     def put(self, box: Outbox, row: Any, wait: bool) -> asyncio.Future[None] | None:
-        """Put a row into an outbox that has room: a future of its storing, or None without `wait`.
+        """Put a row into an outbox that has room. Returns a future of its storage, or None without `wait`.
 
-        Rows of one turn of the event loop leave together, also the first: next to a sync to disk a turn is nothing.
-        A future for each, as one that several wait for is cancelled with the first of them.
+        Rows of one turn of the event loop are sent together, including the first: a turn is short next to a sync to
+        disk. Each put has its own future, because a shared one would be cancelled with its first waiter.
         """
         waiters = box.waiters
         try:
@@ -208,16 +208,16 @@ class DurablePuts:
             self._publisher.soon(box)
         if not wait:
             box.unwatched = True
-            box.gathering = not box.kept  # until it is sent: more of them need only be added
+            box.gathering = not box.kept  # until the box is sent, further such rows need only be added
             return None
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiters.append(stored)
         return stored
 
     async def put_keyed(self, topic: str, row: Any, key: bytes | uuid.UUID, wait: bool) -> None:
-        """Put a row under a key, in a frame of its own; returns when it is stored, or, without `wait`, in the outbox.
+        """Put a row under a key, in its own frame. Returns when it is stored, or, without `wait`, in the outbox.
 
-        A batch of one row is of whichever version of the topic's schema it is.
+        A batch of one row may be of any version of the topic's schema.
         """
         named = _key_bytes(key)
         alone = isinstance(row, Batch) and len(row) == 1
@@ -234,9 +234,9 @@ class DurablePuts:
                 continue
             if wait and not len(box):
                 break
-            self.send_box(box)  # what was put before leaves before
+            self.send_box(box)  # earlier puts are sent first
             if not wait:
-                await asyncio.sleep(0)  # a loop of puts lets the rest of the program have its turns
+                await asyncio.sleep(0)  # a loop of puts lets other tasks run
         draft = row if alone else box.encoded(row)
         most = box.batch_bytes - KEY_BYTES - IDS_BYTES
         if len(draft.data) > most:
@@ -249,7 +249,7 @@ class DurablePuts:
         self._publisher.soon(box)
 
     async def put_together(self, sources: Mapping[str, Sequence[Any]]) -> int:
-        """Store sources of rows in several durable topics, all or none; the number of rows. See `Atomic`."""
+        """Store sources of rows in several durable topics, all or none. Returns the number of rows. See `Atomic`."""
         drafts: list[tuple[str, Batch]] = []
         for topic, pieces in sources.items():
             box = await self._durable_box(topic, "only durable topics store all of an atomic put, or nothing")
@@ -277,7 +277,7 @@ class DurablePuts:
         return box
 
     async def _room_together(self, drafts: list[tuple[str, Batch]]) -> list[Outbox]:
-        """Wait until all frames of an atomic put may leave one behind the other."""
+        """Wait until all frames of an atomic put may be sent one after the other."""
         sizes = [len(batch.data) + 8 * len(batch) + IDS_BYTES for _, batch in drafts]
         before = sum(sizes[:-1])
         while True:
@@ -295,7 +295,7 @@ class DurablePuts:
             if connection is not None and self.has_room and all(box.number for box in boxes):
                 waiting = [box for box in dict.fromkeys(boxes) if len(box)]
                 for box in waiting:
-                    self.send_box(box)  # what was put before leaves before
+                    self.send_box(box)  # earlier puts are sent first
                 if waiting:
                     continue
                 if connection.outstanding + before < connection.put_window:
@@ -305,9 +305,9 @@ class DurablePuts:
     # Sending
 
     def send_box(self, box: Outbox) -> None:
-        """Send what waits in an outbox, as far as there is room: `room` sends the rest.
+        """Send the rows that wait in an outbox, as far as there is room: `room` sends the rest.
 
-        It is one frame, unless rows of several versions wait, or with keys, or very many bytes.
+        They go in one frame, unless they have several versions, keys, or very many bytes.
         """
         if not self.has_room:
             return
@@ -337,7 +337,7 @@ class DurablePuts:
         box.unwatched = unwatched and len(box) > 0
 
     def send(self, box: Outbox, batch: Batch, key: bytes = b"") -> asyncio.Future[None]:
-        """Send a batch that was stamped just now: a future of its storing."""
+        """Send a batch that was stamped just now. Returns a future that is done when it is stored."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._post(PendingPut([(box, batch)], [stored], key, self._publisher.stamper.last))
         return stored

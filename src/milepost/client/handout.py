@@ -1,4 +1,4 @@
-"""A durable subscription whose messages are handed on to clients of its client, as a gateway does."""
+"""A durable subscription whose client, such as a gateway, hands its messages on to clients of its own."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class HandoutSubscription(DurableSubscription):
         place = await subscription.hand_on(row)         # stored: before the message is handed on
         await subscription.acknowledge(place)           # by this client, or by another one after a restart
 
-    What was handed on belongs to the subscription and not to a connection. It stays in `handed_on`, over lost
-    connections and restarts, until it is acknowledged; or until another consumer of the subscription takes it over
-    while nobody is attached who hands on.
+    Messages that were handed on belong to the subscription, not to a connection. They stay in `handed_on`, over lost
+    connections and restarts, until they are acknowledged, or until another consumer of the subscription takes them over
+    while no handout client is attached.
     """
 
-    handed_on: Mapping[Place, bool] = {}  # what was handed on and not acknowledged, in order; on this connection?
-    acknowledged: Mapping[int, int] = {}  # by log, the offset of what was handed on and acknowledged last
+    handed_on: Mapping[Place, bool] = {}  # handed on and not acknowledged, in order; True: on this connection
+    acknowledged: Mapping[int, int] = {}  # by log, the offset of the last message that was handed on and acknowledged
 
     def attached(self, connection: BrokerConnection, reply: Mapping[str, Any]) -> None:
         handed: dict[int, list[int]] = reply["handed"]
@@ -41,13 +41,13 @@ class HandoutSubscription(DurableSubscription):
         super().attached(connection, reply)
 
     async def next_row(self, timeout: float | None = None) -> Row | None:
-        """What `get` gives, by its place in a batch: the nodes of a message type do not know where they came from."""
+        """The message that `get` would return, as a row of a batch: nodes of a message type do not know their place."""
         return None if await self.get(timeout) is None else self._last()
 
     async def hand_on(self, row: Row) -> Place:
-        """Say that a message is handed on; returns when that is stored.
+        """Store that a message is handed on. Returns when that is stored.
 
-        `AckMismatch` when the connection broke since it came: it comes again, here or to another consumer.
+        `AckMismatch` when the connection broke since it arrived: it is delivered again, here or to another consumer.
         """
         self._require_explicit()
         self._came_back()
@@ -63,7 +63,7 @@ class HandoutSubscription(DurableSubscription):
         return place
 
     async def hand_on_again(self, place: Place) -> None:
-        """Say that a message of `handed_on` is handed on once more; after a restart it is kept from others again.
+        """Store that a message of `handed_on` is handed on again; after a restart this reserves it again.
 
         `AckMismatch` when another consumer has taken it over.
         """
@@ -73,7 +73,7 @@ class HandoutSubscription(DurableSubscription):
             self.handed_on = {**self.handed_on, place: True}
 
     async def acknowledge(self, place: Place) -> None:
-        """Say that a message of `handed_on` is done with; goes on trying on the next connection.
+        """Acknowledge a message of `handed_on`. Keeps trying on the next connection.
 
         `AckMismatch` when another consumer has taken it over.
         """

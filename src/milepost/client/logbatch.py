@@ -1,4 +1,4 @@
-"""Rows of a durable topic as they come out of its log."""
+"""Rows of a durable topic as they are read from its log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from milepost.schema import Schema
 class LogBatch(Batch):
     """A batch whose rows have places in a log: `offsets[row]` in log number `log`.
 
-    `deliveries[row]` says how often a row was handed out before, to whomever; None: none of them was.
+    `deliveries[row]` is how often a row was handed out before, to any consumer; None when no row was.
     """
 
     log: int
@@ -43,7 +43,7 @@ class LogBatch(Batch):
         return made
 
     def header(self, row: int) -> MessageHeader:
-        """What is known of a message beside what it contains."""
+        """The ID, place and delivery count of a message."""
         deliveries = 0 if self.deliveries is None else int(self.deliveries[row])
         return MessageHeader(None if self.ids is None else self.ids[row], self.log, int(self.offsets[row]), deliveries)
 
@@ -65,11 +65,11 @@ class LogBatch(Batch):
 
 
 def ranges(offsets: npt.NDArray[np.uint64]) -> list[list[int]]:
-    """Ascending offsets as [first, last] of each run without a gap. No Python for each row: acks come in thousands."""
+    """Ascending offsets as [first, last] of each run. No Python loop over rows: acks come in thousands."""
     if not len(offsets):
         return []
     first, last = int(offsets[0]), int(offsets[-1])
-    if last - first == len(offsets) - 1:  # as it is mostly, and always for one row
+    if last - first == len(offsets) - 1:  # the usual case, and always for one row
         return [[first, last]]
     cuts = np.flatnonzero(np.diff(offsets) != 1)
     ends = np.empty((len(cuts) + 1, 2), np.uint64)

@@ -1,4 +1,4 @@
-"""What a durable subscription is asked for with."""
+"""The options of a durable subscription."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ PREFETCH: Final = 10_000  # rows handed out and not acknowledged: some ten milli
 
 
 class DurableOptions(NamedTuple):
-    """What a durable subscription was asked for with."""
+    """The options of a durable subscription, checked."""
 
-    name: str  # empty: a replay, which is this client's alone and acknowledges nothing
+    name: str  # empty: a replay, which belongs to this client alone and acknowledges nothing
     start: Any  # as on the wire
     explicit: bool
     prefetch: int  # rows that may be handed out and not acknowledged
-    max_deliveries: int  # of a row before it is dead; 0: any number
+    max_deliveries: int  # of a row before it is dead; 0: no limit
     dead_letter: str  # topic for dead rows
     create: bool
-    stop: dict[int, int] | None = None  # of a read: where it ends by itself
-    hands: bool = False  # messages are handed on, and that is stored
+    stop: dict[int, int] | None = None  # of a read: the position where it ends
+    hands: bool = False  # messages are handed on, and each handout is stored
 
 
 def checked_options(
@@ -34,7 +34,7 @@ def checked_options(
     dead_letter: str | None,
     create: bool,
 ) -> DurableOptions:
-    """What a durable subscription was asked for with, checked; the broker would close the connection over it."""
+    """Check the options of a durable subscription here: the broker would close the connection over a bad one."""
     if name is not None:
         require_text("the name of a subscription", name)
         if not name:
@@ -55,7 +55,7 @@ def checked_options(
 
 
 def require_dead_letter(what: str, max_deliveries: Any, dead_letter: Any) -> None:
-    """Refuse a bound of deliveries, or a place for dead letters, that no topic and no queue can have."""
+    """Refuse a delivery limit or a dead-letter name that no topic and no queue can have."""
     if max_deliveries is not None:
         if isinstance(max_deliveries, bool) or not isinstance(max_deliveries, int) or max_deliveries < 1:
             raise InvalidValue(f"max_deliveries={max_deliveries!r}: takes a number from 1 on, or None for no bound")

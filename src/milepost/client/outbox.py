@@ -1,4 +1,4 @@
-"""Rows of one topic between the call that put them and the frame that takes them away."""
+"""Rows of one topic between the call that puts them and the frame that carries them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from milepost.errors import LimitExceeded
 from milepost.query import encode
 from milepost.schema import Schema
 
-GATHERED_ROWS: Final = 2_048  # leave together at the latest: the fixed costs of a frame are then one in a hundred
-PIECES_BYTES: Final = 1 << 20  # of rows that were encoded one by one and wait
+GATHERED_ROWS: Final = 2_048  # sent together at the latest: the fixed costs of a frame are then one in a hundred
+PIECES_BYTES: Final = 1 << 20  # of waiting rows that were encoded one by one
 PUT_HEADER: Final = 8  # bytes before the batch in the body of a PUT
 IDS_BYTES: Final = 64  # at most, of a batch's IDs beside its stamps, and of a frame's header
 
@@ -24,9 +24,9 @@ IDS_BYTES: Final = 64  # at most, of a batch's IDs beside its stamps, and of a f
 class Outbox:
     """A bounded number of rows, in order.
 
-    `gathering` is true while rows are to be added and not sent: something is in flight, or nothing can be sent, and
-    there is room. `AsyncClient.put` looks at nothing else on its short way. Of a durable topic, whose `alone` is None,
-    it is true while rows gather that nobody waits for, until they are sent: more of that kind need only be added.
+    `gathering` is true while rows need only be added, not sent: a frame is in flight, or none can be sent, and there is
+    room. The fast path of `AsyncClient.put` checks nothing else. For a durable topic, whose `alone` is None, it is true
+    while rows without a waiter gather until they are sent: further such rows need only be added.
     """
 
     __slots__ = (
@@ -53,15 +53,15 @@ class Outbox:
         self, name: str, number: int, schema: Schema, batch_bytes: int = limits.FRAME_BYTES - PUT_HEADER
     ) -> None:
         self.name: Final = name
-        self.number = number  # the broker's for the topic; 0 when it has to be asked for
-        self.batch_bytes = batch_bytes  # that the broker takes; larger puts are split
+        self.number = number  # the broker's number of the topic; 0 when the client must ask for it
+        self.batch_bytes = batch_bytes  # most that the broker takes; larger puts are split
         self.gathering = False
-        self.flying = False  # something was sent in this turn of the event loop, or, if durable, is to be at its end
+        self.flying = False  # rows were sent in this turn of the event loop or, if durable, are sent at its end
         self.durable = False
-        self.waiters: list[asyncio.Future[None]] = []  # of durable puts: for the storing of what is collected
+        self.waiters: list[asyncio.Future[None]] = []  # of durable puts: wait until the collected rows are stored
         self.unwatched = False  # some rows here have no waiter
-        self._puts: deque[PendingPut] = deque()  # in order, before what is collected
-        self.kept = 0  # rows in the puts
+        self._puts: deque[PendingPut] = deque()  # in order, before the collected rows
+        self.kept = 0  # rows in `_puts`
         self._bytes = 0
         self._use(schema)
 
@@ -75,20 +75,20 @@ class Outbox:
         self.most = GATHERED_ROWS if self._collector is None else GATHERED_ROWS * self._collector.width
 
     def change(self, schema: Schema) -> None:
-        """Take rows of another version from now on; those that wait stay what they are."""
+        """Take rows of another version from now on; waiting rows keep theirs."""
         if schema != self.schema:
             self._cut()
             self._use(schema)
 
     def become(self, durable: bool) -> None:
-        """The topic is durable, or live: what waits leaves as the topic is then."""
+        """Make the topic durable or live; waiting rows are sent accordingly."""
         if durable != self.durable:
             self.durable, self.gathering = durable, False
             self._cut()
             self._use(self.schema)
 
     def fail_waiters(self, error: Exception) -> None:
-        """Fail the puts that wait for rows that are here. The rows stay."""
+        """Fail the puts whose rows wait here. The rows stay."""
         for waiters in (*(put.waiters for put in self._puts), self.waiters):
             for waiter in waiters:
                 if not waiter.done():
@@ -97,7 +97,7 @@ class Outbox:
         self.unwatched = False
 
     def clear(self) -> None:
-        """Throw away the rows that are here."""
+        """Discard the rows that are here."""
         self._cut()
         self._puts.clear()
         self.kept = self._bytes = 0
@@ -107,11 +107,11 @@ class Outbox:
 
     @property
     def full(self) -> bool:
-        """Whether rows have to leave before more can come."""
+        """Whether rows must be sent before more can be added."""
         return len(self) >= GATHERED_ROWS or self._bytes >= PIECES_BYTES
 
     def encoded(self, row: Any) -> Batch:
-        """A row that `add` refused, as a batch; `InvalidValue` or `CheckFailed` says what is wrong with it."""
+        """A row that `add` refused, as a batch. Raises `InvalidValue` or `CheckFailed` if it is invalid."""
         batch = encode(self.schema, [row])
         most = self.batch_bytes - IDS_BYTES
         if len(batch.data) > most:
@@ -119,19 +119,19 @@ class Outbox:
         return batch
 
     def take(self, row: Any) -> list[asyncio.Future[None]]:
-        """Add a row that `add` refused, or raise what is wrong with it; nothing else is lost. Its waiters, none yet."""
+        """Add a row that `add` refused, or raise its error; other rows stay. Returns its waiters, none yet."""
         put = PendingPut([(self, self.encoded(row))], [])
         self.keep(put)
         return put.waiters
 
     def keep(self, put: PendingPut) -> None:
-        """Add rows that are encoded."""
+        """Add encoded rows."""
         self._cut()
         self._puts.append(put)
         self._count(put)
 
     def _cut(self) -> None:
-        """What is collected becomes a put."""
+        """Turn the collected rows into a put."""
         if self._collector is not None and self.collected:
             put = PendingPut([(self, self._collector.batch())], self.waiters)
             self.waiters = []
@@ -145,7 +145,7 @@ class Outbox:
             self.gathering = False
 
     def next(self) -> PendingPut:
-        """Take out what is to leave first: a row with a key, or all up to one, as far as one schema goes."""
+        """Remove and return the put to send first: a row with a key, or all rows up to one, of a single schema."""
         self._cut()
         puts = self._puts
         if len(puts) == 1:
@@ -167,17 +167,17 @@ class Outbox:
         return put
 
     def give_back(self, put: PendingPut) -> None:
-        """What `next` took out and did not fit into a frame is the first again."""
+        """Put back, at the front, what `next` removed and did not fit into a frame."""
         self._puts.appendleft(put)
         self._count(put)
 
     def collector(self) -> Collector | Copier | None:
-        """The collector, when everything that waits is in it: its rows are then encoded and given IDs at once."""
+        """The collector, if it holds all waiting rows: then they are encoded and given IDs in one step."""
         return self._collector if self.collected and not self._puts else None
 
 
 def _alike(run: list[PendingPut], put: PendingPut) -> bool:
-    """Whether a put can leave in one batch with others. One that did not fit into a frame may have IDs already."""
+    """Whether a put can be joined with others in one batch. One that did not fit into a frame may have IDs already."""
     first = run[0]
     if first.key or put.key or first.batch.ids is not None or put.batch.ids is not None:
         return False

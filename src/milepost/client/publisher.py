@@ -1,4 +1,4 @@
-"""The putting half of a client: outboxes, and how their rows get into frames."""
+"""The puts of a client: outboxes, and how their rows get into frames."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from milepost.schema import Schema, Versions, compatible
 from milepost.schema.evolution import conflicts
 from milepost.wire import Control, Welcome
 
-FRAME_BYTES: Final = 1 << 20  # a large put is split into frames of about this size: the broker works meanwhile
+FRAME_BYTES: Final = 1 << 20  # a large put is split into frames of about this size, so that the broker works meanwhile
 CHUNK_ROWS: Final = 8_192  # of a source without a length: encoded and sent together
 
 Ask: TypeAlias = Callable[[Callable[[int], Control]], Awaitable[Any]]  # a request's reply: on one connection, or any
@@ -45,7 +45,7 @@ UNSURE: Final = "what was put into live topics and not yet confirmed by flush() 
 
 
 class Publisher:
-    """Outboxes by topic, and the stamps of what leaves them."""
+    """Outboxes by topic, and the stamps of the rows they send."""
 
     def __init__(self, session: ClientSession, clock: Callable[[], float] | None) -> None:
         self._session = session
@@ -53,23 +53,23 @@ class Publisher:
         self._publisher = self._broker = 0
         self.batch_bytes = limits.FRAME_BYTES - PUT_HEADER
         self.stamper = Stamper(lambda: 0)
-        self.doubt: MilepostError | None = None  # puts that may be lost: told by the next flush
-        self._unsure = False  # something was put since the last flush
-        self._flying: list[Outbox] = []  # sent something in this turn of the event loop
+        self.doubt: MilepostError | None = None  # puts that may be lost: raised by the next flush
+        self._unsure = False  # live rows were put since the last flush
+        self._flying: list[Outbox] = []  # sent rows in this turn of the event loop
         self._turning = False
         self.durable_puts: Final = DurablePuts(session, self)
         self.staging: Final = StageSender(session, self)
         self.boxes: Final[dict[str, Outbox]] = {}
         self.declared: Final[dict[str, tuple[Schema, str | None]]] = {}  # by this client: schema and policy
         self.schemas: Final[dict[str, tuple[Schema, ...]]] = {}  # of every topic that was ever announced
-        self._bases: dict[str, dict[int, Schema]] = {}  # by topic and fingerprint: what its declared version extends
-        self.durable: Final[set[str]] = set()  # those of them that are kept in a log
+        self._bases: dict[str, dict[int, Schema]] = {}  # by topic and fingerprint: bases of the declared version
+        self.durable: Final[set[str]] = set()  # the topics among them that are kept in a log
         self.rows = self.batches = self.bytes = self.refused = 0
 
-    # Told by the session
+    # Called by the session
 
     def welcomed(self, welcome: Welcome) -> None:
-        """A handshake was done: stamps go on above all that were given before."""
+        """After a handshake: continue stamps above all earlier ones."""
         self.durable_puts.recognised(welcome, self._publisher, self._broker)
         self._publisher, self._broker = welcome.publisher, welcome.broker_id
         self.batch_bytes = welcome.frame_bytes - PUT_HEADER
@@ -80,7 +80,7 @@ class Publisher:
         self.stamper = Stamper(clock_ms, max(welcome.high_water, welcome.last, self.stamper.last))
 
     def announced(self, topic: KnownTopic) -> None:
-        """A topic has a number, or a new version."""
+        """Handle an announced topic: its number, or a new version."""
         self.schemas[topic.name] = topic.versions
         if topic.name in self.declared:
             topic.read_with(self.declared[topic.name][0])
@@ -96,24 +96,24 @@ class Publisher:
                 box.change(topic.versions[-1])
 
     def _remember_bases(self, name: str) -> None:
-        """Keep the versions that the declared one extends, also when the topic is made anew without them."""
+        """Keep the versions that the declared one extends, also when the topic is created again without them."""
         declared, bases = self.declared[name][0], self._bases.setdefault(name, {})
         for each in self.schemas.get(name, ()):
             if len(bases) < limits.TOPIC_VERSIONS and each != declared and compatible(each, declared):
                 bases[each.fingerprint] = each
 
     def room(self) -> None:
-        """Puts may go on: send what waits, and wake who waits."""
+        """There is room for puts: send waiting rows, and wake waiting puts."""
         for box in self.boxes.values():
             if len(box) and box.number:
                 if not self._session.has_room:
                     break
                 if not box.durable or self.durable_puts.has_room:
                     self.send(box)
-        self._session.wake()  # also without room: an outbox that is empty now can take rows again
+        self._session.wake()  # also without room: an empty outbox can take rows again
 
     def refuse(self, error: MilepostError, topic: str, put: int) -> None:
-        """The broker refused a batch: its waiters get the error, or else the next flush raises it."""
+        """Handle a batch that the broker refused: its waiters get the error, or else the next flush raises it."""
         if not self.durable_puts.refuse(error, put):
             self.refused += 1
             self.doubted(error)
@@ -122,18 +122,18 @@ class Publisher:
             self._renumber()
 
     def doubted(self, error: MilepostError) -> None:
-        """The next flush raises this, unless it knows something of more weight, or of as much before."""
+        """Have the next flush raise this error, unless it already has one of equal or greater weight."""
         if _weight(error) > _weight(self.doubt):
             self.doubt = error
 
     def _renumber(self) -> None:
-        for box in self.boxes.values():  # one may have been deleted and made anew, under another number
+        for box in self.boxes.values():  # a topic may have been deleted and created again, under another number
             box.number = 0
             box.gathering = False
         self._session.start(self._look_again(), "topics")
 
     def lost(self, error: MilepostError, was_used: bool) -> MilepostError:
-        """A connection is gone; the error, and with it, if so, that what was sent last to live topics may be."""
+        """A connection is gone. Returns the error, with a note when the last live puts may be lost."""
         self.durable_puts.lost()
         if not was_used or not self._unsure:
             return error
@@ -145,7 +145,7 @@ class Publisher:
         return known
 
     def stop(self, error: MilepostError) -> None:
-        """Nothing will be sent any more: every put takes the long way, and finds out why."""
+        """Nothing will be sent any more: every put takes the normal path, which raises the reason."""
         for box in self.boxes.values():
             box.gathering = False
             box.fail_waiters(error)
@@ -162,26 +162,26 @@ class Publisher:
         await self.staging.send_again(connection)
 
     async def redeclare(self, ask: Ask, name: str) -> int:
-        """The number of a topic, declared again as this client knows it where it is gone or new; 0 if that fails."""
+        """The number of a topic, declared again as this client knows it if it is gone or new; 0 if that fails."""
         try:
             return await self._found(ask, name, make=True)
         except MilepostError as error:
             if error.retriable:
-                raise  # on the next connection, then: the topic need not be gone
+                raise  # retry on the next connection: the topic need not be gone
             _log.error("topic %r did not come back: %s", name, error)
             return 0
 
     async def _found(self, ask: Ask, name: str, *, make: bool) -> int:
-        """The number of a topic, which then has the version that this client has declared; `make`: also if it is gone.
+        """The number of a topic, after adding this client's declared version to it; `make`: create it if it is gone.
 
-        Somebody else may have made it anew meanwhile with another version only, and then puts would be refused.
+        Another client may have created it again with only another version, and then puts would be refused.
         """
         declared, slow = self.declared.get(name, (None, None))
         before = self.schemas.get(name, ())
         try:
             number = int((await ask(declaration(name, None)))["number"])
         except UnknownTopic:
-            # A broker that restarts knows a durable one still, so that one was deleted.
+            # A broker that restarts keeps durable topics, so a missing one was deleted.
             if not make or name in self.durable or not (before or declared):
                 raise
             return await self._declare_all(ask, name, before)
@@ -196,7 +196,7 @@ class Publisher:
         return number
 
     async def _declare_all(self, ask: Ask, name: str, others: Sequence[Schema]) -> int:
-        """Declare a topic with its declared version, those that this one extends, and others as far as they fit."""
+        """Declare a topic with its declared version, the versions this one extends, and others as far as they fit."""
         declared, slow = self.declared.get(name, (None, None))
         versions = {each.fingerprint: each for each in others if declared is None or not conflicts(each, declared)}
         if declared is not None:
@@ -211,7 +211,7 @@ class Publisher:
         return number
 
     async def _look_again(self) -> None:
-        """Find the numbers of topics again; rows for one that is gone are lost."""
+        """Find the numbers of topics again; rows of a topic that is gone are lost."""
         for box in list(self.boxes.values()):
             try:
                 await self.box(box.name)
@@ -231,7 +231,7 @@ class Publisher:
     # Outboxes
 
     def declare(self, name: str, number: int, schema: Schema, slow: str | None) -> None:
-        """The client has declared a topic: what it puts and reads is of that version from now on."""
+        """Record a declaration: from now on this client puts and reads that version."""
         self.declared[name] = schema, slow
         self._bases.pop(name, None)
         self._remember_bases(name)
@@ -248,7 +248,7 @@ class Publisher:
             box.change(schema)
 
     def forget(self, name: str) -> None:
-        """A topic was deleted."""
+        """Forget a deleted topic."""
         self.declared.pop(name, None)
         self.schemas.pop(name, None)
         self._bases.pop(name, None)
@@ -261,7 +261,7 @@ class Publisher:
                 self._lose(box, UnknownTopic(f"topic {name!r} was deleted"))
 
     async def box(self, name: str) -> Outbox:
-        """The outbox of a topic; asks the broker about one that this client has not met."""
+        """The outbox of a topic; asks the broker about a topic that is new to this client."""
         box = self.boxes.get(name)
         if box is not None and box.number:
             return box
@@ -274,7 +274,7 @@ class Publisher:
         return box
 
     async def versions(self, name: str, again: bool) -> tuple[Schema, ...]:
-        """The versions of a topic's schema, as they were announced; `again`: all that the broker has by now."""
+        """The versions of a topic's schema, as announced; `again`: ask the broker for the current ones."""
         box = self.boxes.get(name)
         if again or box is None or not box.number:
             await self._found(self._session.ask, name, make=False)
@@ -291,7 +291,7 @@ class Publisher:
     # Putting
 
     async def put(self, topic: str, row: Any, key: bytes | uuid.UUID | None = None, wait: bool = True) -> None:
-        """The long way of a put: to a durable topic, or nothing is in flight, or there is no room."""
+        """The normal path of a put: to a durable topic, or with nothing in flight, or without room."""
         if key is not None:
             await self.durable_puts.put_keyed(topic, row, key, wait)
             return
@@ -304,7 +304,7 @@ class Publisher:
                 break
             if self._room_for(box):
                 self.send(box)
-                await asyncio.sleep(0)  # a loop of puts lets the rest of the program have its turns
+                await asyncio.sleep(0)  # a loop of puts lets other tasks run
             else:
                 await self._session.wait()
         if box.durable:
@@ -322,10 +322,10 @@ class Publisher:
         box.gathering = not box.full
 
     def put_alone(self, box: Outbox, row: Any) -> bool:
-        """The short way of a put with nothing in flight and nothing waiting; False leaves it to the long one.
+        """The fast path of a put with nothing in flight and nothing waiting. Returns False for the normal path.
 
-        A message now and then finds its code out of the processor's caches, so that every call costs several times
-        what it does in a loop: this has as few as there can be.
+        An occasional message finds its code outside the processor's caches, where every call costs several times what
+        it does in a loop: so this makes as few calls as possible.
         """
         session = self._session
         connection = session.connection
@@ -350,7 +350,7 @@ class Publisher:
         return True
 
     async def let_others_run(self, box: Outbox) -> None:
-        """An outbox is full: send it, and let the rest of the program have a turn; or make the next put wait."""
+        """An outbox is full: send it and let other tasks run; without room, make the next put wait."""
         if self._room_for(box):
             self.send(box)
             await asyncio.sleep(0)
@@ -371,14 +371,14 @@ class Publisher:
         while chunk := list(islice(source, CHUNK_ROWS)):
             rows += await self._send_batch(topic, _draft(box.schema, chunk), stored)
             if stored and stored[0].done():
-                await stored.pop(0)  # a source without an end is told early that something failed
+                await stored.pop(0)  # an endless source fails early
         await _all(stored)
         return rows
 
     async def require_version(self, topic: str, batch: Batch) -> None:
-        """`InvalidValue` for a batch of a schema that its topic does not have."""
+        """Raise `InvalidValue` for a batch whose schema its topic does not have."""
         if batch.schema not in self.schemas.get(topic, ()):
-            await self._session.ask(declaration(topic, None))  # which announces it, if it was made anew
+            await self._session.ask(declaration(topic, None))  # the reply announces the topic, if it was created again
         if batch.schema not in self.schemas.get(topic, ()):
             raise InvalidValue(
                 f"the batch is of schema {batch.schema.name} ({batch.schema.fingerprint:016x}), which topic {topic!r} "
@@ -392,7 +392,7 @@ class Publisher:
         return rows
 
     async def _send_batch(self, topic: str, batch: Batch | Draft, stored: list[asyncio.Future[None]]) -> int:
-        """Send a batch in frames; of a durable topic, `stored` gets a future for each of them."""
+        """Send a batch in frames; for a durable topic, `stored` gets a future for each frame."""
         size = max(1, len(batch) * FRAME_BYTES // max(1, Draft.bytes_of(batch)))  # rows of a frame
         start = 0
         while start < len(batch):
@@ -402,7 +402,7 @@ class Publisher:
                 await self._session.wait()
                 continue
             if len(box):
-                self.send(box)  # what was put before leaves before
+                self.send(box)  # earlier puts are sent first
                 continue
             stop = min(len(batch), start + size)
             if len(batch) - stop < size // 2:
@@ -417,7 +417,7 @@ class Publisher:
         return len(batch)
 
     async def flush(self, timeout: float | None) -> None:
-        """Wait until the broker has processed everything; see `AsyncClient.flush`."""
+        """Wait until the broker has processed all puts; see `AsyncClient.flush`."""
         limit = self._session.timeout if timeout is None else timeout
         self._session.require_open()
         try:
@@ -431,29 +431,29 @@ class Publisher:
             raise doubt
 
     async def _processed(self) -> None:
-        """Wait until the broker has carried out everything that is in outboxes, or was sent."""
+        """Wait until the broker has processed all rows that are in outboxes or were sent."""
         while True:
             connection = await self.emptied()
             if self.durable_puts.unsettled and not self._unsure:
-                return  # nothing but durable puts, and the broker's word on those is still to come
+                return  # only durable puts are left, and the broker answers those later
             unsure, self._unsure = self._unsure, False
             try:
                 await connection.ping()
                 return
             except ConnectionLost:
                 if unsure or self._session.failure is not None:
-                    raise  # which says what is to be said
+                    raise  # the error says that live puts may be lost
             except BaseException:
                 self._unsure = self._unsure or unsure
                 raise
 
     async def drained(self) -> None:
-        """Wait until nothing is in an outbox, and everything durable is stored: before a client closes."""
+        """Wait until all outboxes are empty and all durable puts stored: before a client closes."""
         await self.emptied()
         await self.durable_puts.settled()
 
     async def emptied(self) -> BrokerConnection:
-        """Wait until nothing is in an outbox; the connection that took it."""
+        """Wait until all outboxes are empty. Returns the connection that took the rows."""
         while True:
             self._session.require_open()
             for box in list(self.boxes.values()):
@@ -476,7 +476,7 @@ class Publisher:
         self._fly(box)
 
     def send(self, box: Outbox) -> None:
-        """Send what waits for a topic, as far as there is room: `room` sends the rest."""
+        """Send the rows that wait for a topic, as far as there is room: `room` sends the rest."""
         if box.durable:
             self.durable_puts.send_box(box)
             return
@@ -496,9 +496,9 @@ class Publisher:
         box.gathering = not box.full
 
     def fitting(self, box: Outbox, put: PendingPut) -> tuple[Batch, bool]:
-        """Rows of a put out of an outbox, under IDs, and whether these are all: the rest is back in the outbox.
+        """Rows of a put from an outbox, with IDs, and whether these are all: the rest is back in the outbox.
 
-        `LimitExceeded` when the first alone is larger than a frame; it is lost then, and the rest is back too.
+        Raises `LimitExceeded` when the first row alone exceeds a frame; that row is lost, and the rest is back too.
         """
         stop, rows = 1, len(put.batch)
         try:
@@ -509,7 +509,7 @@ class Publisher:
         return made, stop == rows
 
     def piece(self, box: Outbox, batch: Batch | Draft, start: int, stop: int) -> tuple[Batch, int]:
-        """Rows of a batch under IDs, fewer if they do not fit into a frame, and the row after the last of them."""
+        """Rows of a batch with IDs, fewer if they do not fit into a frame, and the row after the last of them."""
         while True:
             made = batch.stamped(self.ids(stop - start), start, stop)
             if len(made.data) <= box.batch_bytes:
@@ -519,13 +519,13 @@ class Publisher:
             stop = start + (stop - start) // 2
 
     def ids(self, rows: int) -> Ids:
-        """IDs of this client for so many rows, from now on."""
+        """IDs of this client for `rows` rows, from now on."""
         if rows == 1:
             return Ids.one(self._publisher, self._broker, self.stamper.next())
         return Ids.single(self._publisher, self._broker, self.stamper.take(rows))
 
     def addressed(self, batch: Batch) -> Batch:
-        """Rows that were stamped for an earlier connection, under the numbers that this client has now."""
+        """Rows that were stamped for an earlier connection, under this client's current numbers."""
         assert batch.ids is not None
         if batch.ids.runs[0][1:] == (self._publisher, self._broker):
             return batch
@@ -540,12 +540,12 @@ class Publisher:
         self._unsure = True
 
     def _fly(self, box: Outbox) -> None:
-        """Something of this topic is in flight until the next turn of the event loop."""
+        """Mark a topic as in flight until the next turn of the event loop."""
         box.gathering = True
         self.soon(box)
 
     def soon(self, box: Outbox) -> None:
-        """Look at an outbox again in the next turn of the event loop."""
+        """Check an outbox again in the next turn of the event loop."""
         if not box.flying:
             box.flying = True
             self._flying.append(box)
@@ -559,16 +559,16 @@ class Publisher:
         for box in flying:
             box.flying = False
             if not len(box):
-                box.gathering = False  # the next message leaves at once
+                box.gathering = False  # the next message is sent at once
             elif box.number and self._room_for(box):
                 self.send(box)
             # Otherwise it waits for `room`.
 
 
 def _weight(error: MilepostError | None) -> int:
-    """Of two errors a flush raises the heavier one, and of equal ones the first.
+    """A flush raises the heaviest of several errors, and of equal ones the first.
 
-    What was not stored is certain; live puts of a lost connection may be lost; and a duplicate is stored already.
+    A refused put is certainly not stored; live puts of a lost connection may be lost; a duplicate is already stored.
     """
     if error is None or isinstance(error, DuplicateMessage):
         return int(error is not None)
@@ -576,18 +576,18 @@ def _weight(error: MilepostError | None) -> int:
 
 
 def _oldest_first(versions: list[Schema]) -> Sequence[Schema]:
-    """A topic takes a version that extends one it has; so each goes behind those that it extends."""
+    """Order versions so that each follows those that it extends: a topic takes only extensions of its versions."""
     try:
         return Versions.of(versions).schemas if versions else ()
     except MilepostError:
-        return versions  # of topics that had nothing but their name in common
+        return versions  # of topics that had only their name in common
 
 
 def _draft(schema: Schema, source: Any) -> Draft | Batch:
-    """Rows that keep the rules of their schema."""
+    """Rows that satisfy the rules of their schema."""
     draft = Draft.of(schema, source)
     if isinstance(draft, Batch):
-        enforce(draft)  # a schema with rules has no other drafts
+        enforce(draft)  # a schema with rules makes only batches
     return draft
 
 

@@ -1,4 +1,4 @@
-"""What a client knows about queues: their types, its transactions that are to be undone, the broker's time."""
+"""What a client knows about queues: their types, its transactions to abort, the broker's time."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 
 
 class QueueSession:
-    """The half of a client that is about queues."""
+    """The state of a client about queues."""
 
     def __init__(self, session: ClientSession, subscriptions: Subscriptions, use: Callable[[], None]) -> None:
-        """`use` is called when something is to be stored: the broker's state counts from then on."""
+        """`use` is called before a transaction stores anything: the broker's state matters from then on."""
         self.session: Final = session
         self._use = use
         self._subscriptions = subscriptions
         self.batch_bytes = limits.FRAME_BYTES - ENQUEUE_HEADER
         self._numbers = count(1)
         self._types: dict[str, Schema] = {}
-        self._queues: dict[str, tuple[str, ...]] = {}  # the types that each takes
+        self._queues: dict[str, tuple[str, ...]] = {}  # the types that each queue takes
         self._aborts: dict[Transaction, asyncio.Future[None]] = {}
-        self._offset_us = 0  # of the broker's clock from this one's monotonic
+        self._offset_us = 0  # of the broker's clock from the local monotonic clock
 
     def welcomed(self, welcome: Welcome) -> None:
-        """A handshake was done."""
+        """Called after a handshake."""
         self.batch_bytes = welcome.frame_bytes - ENQUEUE_HEADER
         self._offset_us = welcome.time_us - time.monotonic_ns() // 1_000
 
@@ -68,12 +68,12 @@ class QueueSession:
     # Types
 
     def forget(self) -> None:
-        """Something was not as expected: ask again which queue takes what."""
+        """Forget which queue takes which types, and ask again: an answer was unexpected."""
         self._queues.clear()
         self._types.clear()
 
     async def schema_for(self, queue: str, wanted: Any, messages: Any) -> Schema:
-        """The type that messages are to be of."""
+        """The schema to encode messages with."""
         if isinstance(wanted, str):
             return self._types.get(wanted) or await self._named(wanted)
         if wanted is not None:
@@ -96,7 +96,7 @@ class QueueSession:
         return self._types[name]
 
     async def _fitting(self, queue: str, names: tuple[str, ...], messages: Any) -> str:
-        """The type whose root a node is one of, for a queue that takes several."""
+        """The type whose root matches a node, for a queue that takes several types."""
         first = messages[0] if isinstance(messages, list | tuple) and messages else messages
         if isinstance(first, QueueMessage) and first.header.type in names:
             return first.header.type
@@ -108,7 +108,7 @@ class QueueSession:
         raise WrongType(f"queue {queue!r} takes messages of {', '.join(names)}; say which these are, with type=")
 
     def plain_rows(self, schema: Schema, messages: Any) -> PlainRows | None:
-        """Messages as they are, where they can be and the connection takes them so."""
+        """Messages unencoded, if their type allows it and the connection takes them so."""
         connection = self.session.connection
         if connection is None or not connection.takes_plain_rows:
             return None
@@ -116,7 +116,7 @@ class QueueSession:
         return plain_rows(schema, rows)
 
     def encoded(self, schema: Schema, messages: Any) -> Batch:
-        """Messages as a batch; raises what is wrong with one of them."""
+        """Messages as a batch. Raises the error of an invalid message."""
         if isinstance(messages, Batch):
             if messages.schema.fingerprint != schema.fingerprint:
                 raise InvalidValue(f"a batch of {messages.schema.name}, where messages are of {schema.name}")
@@ -130,7 +130,7 @@ class QueueSession:
         return batch
 
     def subscription_of(self, what: Any) -> DurableSubscription:
-        """The subscription that handed a message or a batch out."""
+        """The subscription that handed out a message or a batch."""
         for each in self._subscriptions.durable():
             if each.handed_out(what):
                 return each
@@ -142,7 +142,7 @@ class QueueSession:
     # Aborts
 
     def abort(self, transaction: Transaction) -> None:
-        """Tell the broker that a transaction is over, until it has heard."""
+        """Tell the broker that a transaction is aborted, until it answers."""
         future = self._aborts[transaction] = asyncio.get_running_loop().create_future()
         self.session.start(self._abort(transaction, future), "abort")
         if self.session.failure is not None:
@@ -157,9 +157,9 @@ class QueueSession:
                 except ConnectionLost:
                     self.session.require_open()
                 except MilepostError:
-                    return  # it is over there, too
+                    return  # the transaction is over at the broker, too
         except MilepostError:
-            pass  # the client is
+            pass  # the client has ended
         finally:
             self._heard(transaction, future)
 
@@ -169,7 +169,7 @@ class QueueSession:
             future.set_result(None)
 
     async def aborted(self, transaction: Transaction) -> None:
-        """Wait until the broker has heard; `TimedOut` when it takes too long: it hears of it all the same."""
+        """Wait until the broker knows of the abort. After `TimedOut` the client keeps telling it."""
         future = self._aborts.get(transaction)
         if future is not None:
             try:

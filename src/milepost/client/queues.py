@@ -32,7 +32,7 @@ from milepost.wire import (
     Types,
 )
 
-BROWSED: Final = 500  # messages that are asked for at once
+BROWSED: Final = 500  # messages per request
 RENAMED: Final = {
     "create_queue": "declare_queue",
     "define_type": "declare_type",
@@ -43,7 +43,7 @@ RENAMED: Final = {
     "forward": "transfer",
     "forwards": "transfers",
 }
-"""Verbs that had other names: a program that uses an old one is told the new one."""
+"""Verbs that had other names: the error for an old name gives the new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +54,21 @@ class QueueInfo:
     types: tuple[str, ...]
     level: str  # of isolation: "none", "ordered", "blockwise" or "ordered blockwise"
     direction: str  # of priorities: "desc" takes the highest first
-    priority: float  # of messages that come without one and have no function for it
-    priorities: Mapping[str, str]  # by type: the function that gives a message its priority
-    dead_letter: str | None  # the queue for messages that were delivered too often, each time in vain
-    max_deliveries: int | None  # what too often is; None: nothing
+    priority: float  # of messages without a priority of their own or a function for it
+    priorities: Mapping[str, str]  # by type: the expression that gives a message its priority
+    dead_letter: str | None  # the queue for messages whose deliveries all failed
+    max_deliveries: int | None  # deliveries before a message goes to `dead_letter`; None: no limit
     created_at: datetime
-    figures: Mapping[str, int] = field(default_factory=dict)  # the broker's counts, where they were asked for
+    figures: Mapping[str, int] = field(default_factory=dict)  # the broker's counters, if they were asked for
 
 
 class QueueVerbs(TransferVerbs):
-    """What `AsyncClient` can do with queues."""
+    """The verbs of `AsyncClient` for queues."""
 
     _queue_session: QueueSession
     _workers: QueueWorkers
 
-    if not TYPE_CHECKING:  # type checkers would take any name for one that is there
+    if not TYPE_CHECKING:  # type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
             raise unknown_verb(self, name)
@@ -76,9 +76,9 @@ class QueueVerbs(TransferVerbs):
     # Types
 
     async def declare_type(self, definition: Any) -> Schema:
-        """Make a message type for queues: a text in either notation, a `Schema`, a `MessageType` or a dataclass.
+        """Create a message type for queues: a text in either notation, a `Schema`, a `MessageType` or a dataclass.
 
-        One that is there as declared stays as it is; `TypeExists` when it is another of this name.
+        A type that already is as declared stays unchanged. Raises `TypeExists` when this name has another definition.
         """
         schema = schema_from(definition)
         text = schema_text(schema)
@@ -92,7 +92,7 @@ class QueueVerbs(TransferVerbs):
         return {each["name"]: parsed(each["text"]) for each in found}
 
     async def delete_type(self, name: str) -> None:
-        """Remove a message type; `TypeInUse` while a queue takes it."""
+        """Remove a message type. Raises `TypeInUse` while a queue takes it."""
         require_text("the name of a type", name)
         await self._session.ask(lambda request: DeleteType(request=request, name=name), again=False)
         self._queue_session.forget()
@@ -111,13 +111,13 @@ class QueueVerbs(TransferVerbs):
         dead_letter: str | None = None,
         max_deliveries: int | None = None,
     ) -> QueueInfo:
-        """Make a queue for messages of some types. One that is there as wanted stays; `QueueExists` for another one.
+        """Create a queue for messages of some types. One that is as declared stays; `QueueExists` for a different one.
 
-        `level` says what readers see of each other's: "none", "ordered" (a writer's messages in order), "blockwise"
-        (a writer's transactions whole) or "ordered blockwise". Messages come by priority, in `direction`: the one that
-        they were given, or what the expression in `priorities` says for their type, or `priority`; those of one
-        priority as they came. A message that was delivered `max_deliveries` times, each time to a transaction that was
-        undone, goes to queue `dead_letter`, which is made if it is not there.
+        `level` is the isolation level: "none", "ordered" (a writer's messages in order),
+        "blockwise" (a writer's transactions whole) or "ordered blockwise". Messages come by priority, in `direction`:
+        their own, or the result of the expression in `priorities` for their type, or `priority`; within one priority,
+        in order of arrival. A message that was delivered `max_deliveries` times, each time to a transaction that was
+        aborted, goes to queue `dead_letter`, which is created if it does not exist.
         """
         require_text("the name of a queue", name)
         named = [types] if isinstance(types, str) else list(types)
@@ -147,17 +147,17 @@ class QueueVerbs(TransferVerbs):
         return _info(reply)
 
     async def delete_queue(self, name: str) -> None:
-        """Remove a queue; `QueueInUse` while it has messages, or transactions under way."""
+        """Remove a queue. Raises `QueueInUse` while it has messages or open transactions."""
         require_text("the name of a queue", name)
         await self._session.ask(lambda request: DeleteQueue(request=request, name=name), again=False)
         self._queue_session.forget()
 
     async def queues(self) -> list[QueueInfo]:
-        """All queues, with the broker's figures about them."""
+        """All queues, with the broker's statistics of each."""
         return [_info(each) for each in await self._session.ask(lambda request: Queues(request=request))]
 
     async def queue(self, name: str) -> QueueInfo:
-        """One queue; `UnknownQueue` when it is not there."""
+        """One queue. Raises `UnknownQueue` when it does not exist."""
         require_text("the name of a queue", name)
         (found,) = await self._session.ask(lambda request: Queues(request=request, name=name))
         return _info(found)
@@ -172,7 +172,7 @@ class QueueVerbs(TransferVerbs):
         order: str | None = None,
         classes: Classes | None = None,
     ) -> list[QueueMessage]:
-        """What `Transaction.dequeue` would take now. The messages stay in the queue: another reader may take them."""
+        """The messages that `Transaction.dequeue` would take now. They stay: another reader may take them."""
         _require_texts(queue, type, where, order)
         _require_count(count)
         reply = await self._session.ask(
@@ -192,9 +192,9 @@ class QueueVerbs(TransferVerbs):
         count: int | None = None,
         classes: Classes | None = None,
     ) -> AsyncIterator[QueueMessage]:
-        """The messages of a queue in the order in which they came, as they are now; nothing is taken.
+        """The current messages of a queue in order of arrival; none is taken.
 
-        At most `count`, from the one behind number `after` on.
+        At most `count`, starting after number `after`.
         """
         async for part in self.browse_batches(queue, type, where=where, after=after, count=count):
             for message in part.messages(classes):
@@ -209,7 +209,7 @@ class QueueVerbs(TransferVerbs):
         after: int = 0,
         count: int | None = None,
     ) -> AsyncIterator[TakenBatch]:
-        """The same, a batch at a time: `part.batch.to_arrow()`, `part.priorities`; each is of one type."""
+        """Like `browse`, a batch at a time, each of one type: `part.batch.to_arrow()`, `part.priorities`."""
         _require_texts(queue, type, where, None)
         if count is not None:
             _require_count(count)
@@ -237,7 +237,7 @@ class QueueVerbs(TransferVerbs):
         where: str | None = None,
         count: int | None = None,
     ) -> int:
-        """Move messages that nobody has taken to another queue, those that satisfy `where`; how many."""
+        """Move messages that satisfy `where`, and are not taken, to another queue. Returns their number."""
         _require_texts(source, type, where, None)
         require_text("the name of a queue", target)
         if count is not None:
@@ -258,7 +258,7 @@ class QueueVerbs(TransferVerbs):
         where: str | None = None,
         count: int | None = None,
     ) -> int:
-        """Remove messages that nobody has taken, those that satisfy `where`; how many."""
+        """Remove messages that satisfy `where`, and are not taken. Returns their number."""
         _require_texts(queue, type, where, None)
         if count is not None:
             _require_count(count, None)
@@ -303,10 +303,10 @@ class QueueVerbs(TransferVerbs):
 
             await client.run_workers()
 
-        It may take the message alone, or the transaction too. An exception aborts: the messages come back after a
-        pause, and were delivered once more. The first pause is of about `backoff` seconds; each further one in a row
-        is twice as long, up to a minute. `concurrency` is how many transactions there are at once, `count` how many
-        messages each takes.
+        The function takes the message alone, or the transaction too. An exception aborts the transaction: its messages
+        return to the queue after a pause, with one more delivery counted. The first pause is about `backoff` seconds;
+        each further one in a row is twice as long, up to a minute. `concurrency` is the number of concurrent
+        transactions, `count` the number of messages that each takes.
         """
         _require_texts(queue, type, where, order)
         _require_count(count)
@@ -317,21 +317,21 @@ class QueueVerbs(TransferVerbs):
         return self._workers.registering(queue, type, where, order, concurrency, count, classes, float(backoff))
 
     async def run_workers(self) -> None:
-        """Run all workers until `stop_workers`, or until the client has failed: then it raises that.
+        """Run all workers until `stop_workers`, or until the client fails: then raise its error.
 
-        An error of a dequeue that no retry can mend (`QueryTypeError`, `UnknownQueue`, `WrongType`) ends all of them
-        and is raised, once the others have finished what is under way.
+        A dequeue error that no retry can fix (`QueryTypeError`, `UnknownQueue`, `WrongType`) ends all workers and is
+        raised once the others have finished their transactions.
         """
         self._session.require_open()
         await self._workers.run(self.transaction, self._session.over)
 
     def stop_workers(self) -> None:
-        """Let `run_workers` return when what is under way is finished."""
+        """Let `run_workers` return once open transactions are finished."""
         self._workers.stop()
 
 
 def unknown_verb(client: Any, name: str) -> AttributeError:
-    """What is raised for a name that a client does not have."""
+    """The error for a name that a client does not have."""
     new = f"; it is called {RENAMED[name]} now" if name in RENAMED else ""
     return AttributeError(f"{type(client).__name__!r} object has no attribute {name!r}{new}", name=name, obj=client)
 

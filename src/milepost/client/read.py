@@ -18,9 +18,9 @@ TAKEN_BYTES: Final = 1 << 20  # that another thread takes at once: changing thre
 
 
 class LogRead(DurableSubscription):
-    """A replay that has a stop, and ends by itself. Made by `read` of a client, which hands out its batches.
+    """A replay with a stop, where it ends by itself. Made by the `read` of a client, which hands out its batches.
 
-    After a lost connection it goes on behind what has arrived: nothing comes twice, nothing is left out.
+    After a lost connection it resumes after the rows that have arrived: no row comes twice, none is left out.
     """
 
     def __init__(self, client: Detacher, number: int, topic: str, where: str | None, start: Any, stop: Any) -> None:
@@ -30,9 +30,9 @@ class LogRead(DurableSubscription):
         self._taken: list[DeliveryCredit] = []
 
     async def take_batches(self, most_bytes: int = 1) -> list[LogBatch]:
-        """Batches that are here, of so many bytes or a little more, at least one; none when all were had.
+        """Batches that are here, of about `most_bytes`, at least one; none at the end.
 
-        Those that were taken before are done with: their bytes go back. Raises what ended the read before its stop.
+        Batches taken before are done: their bytes are returned. Raises the error that ended the read before its stop.
         """
         self._release()
         while not self._queue:
@@ -64,7 +64,7 @@ class LogRead(DurableSubscription):
 
 
 def checked_range(topic: Any, start: Any, stop: Any) -> tuple[dict[int, int], dict[int, int]]:
-    """Where a read begins and ends, in the logs that it reads; `InvalidValue` for what is no range."""
+    """Where a read begins and ends, in the logs that it reads. Raises `InvalidValue` for an invalid range."""
     require_text("the name of a topic", topic)
     for what, position in (("start", start), ("stop", stop)):
         if not isinstance(position, Mapping):

@@ -1,4 +1,4 @@
-"""A connection that comes back: what a client holds on to while connections come and go."""
+"""A connection that is made again when it breaks, and the state that outlives connections."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _log = logging.getLogger("milepost.client")
 
 
 class SessionOwner(Protocol):
-    """Whose session it is; told in the event loop's thread."""
+    """The owner of a session. Its methods are called in the event loop's thread."""
 
     def welcomed(self, welcome: Welcome) -> None:
-        """A handshake was done; the connection is not yet in use. Raising refuses the broker."""
+        """Called after a handshake, before the connection is in use. Raising refuses the broker."""
 
     async def restore(self, connection: BrokerConnection) -> None:
-        """Put topics and subscriptions on a new connection, which knows none; it is in use when this is done."""
+        """Restore topics and subscriptions on a new connection, which has none; it is in use once this returns."""
 
     def room(self) -> None: ...
     def announced(self, topic: KnownTopic) -> None: ...
@@ -38,17 +38,17 @@ class SessionOwner(Protocol):
     def subscription_ended(self, number: int, error: MilepostError | None) -> None: ...
 
     def lost(self, connection: BrokerConnection, error: MilepostError, was_used: bool) -> MilepostError:
-        """A connection is gone; the error, with what it means for this client."""
+        """A connection is gone. Returns the error, with its consequences for this client."""
 
     def failed(self, error: MilepostError) -> None:
-        """Nothing will work any more: it was closed, or cannot connect again. Called once."""
+        """The session has ended: it was closed, or cannot reconnect. Called once."""
 
 
 class ClientSession:
-    """Connects, connects again, and lets requests wait for it. Holds the tasks of its client.
+    """Connects, reconnects, and lets requests wait for a connection. Holds the tasks of its client.
 
-    Of several addresses it tries one after the other, beginning with the one that it was connected to last: a broker
-    that only restarts keeps its clients.
+    It tries several addresses in turn, beginning with the last one that it was connected to: a broker that only
+    restarts keeps its clients.
     """
 
     def __init__(
@@ -63,25 +63,25 @@ class ClientSession:
         self._host = host
         self._inboxes: dict[int, Inbox] = inboxes
         self._addresses = addresses
-        self._at = 0  # the address in use, or to be tried next
+        self._at = 0  # index of the address in use, or to be tried next
         self._hello = hello
         self.window = DeliveryWindow(hello.window)
         self._reconnects = reconnects
         self._supervisor: asyncio.Task[None] | None = None
         self._group: asyncio.TaskGroup | None = None
-        # The broker ended the last connection for a reason of its own. It takes the next one, and may end that as soon
-        # as something is put: delays go on growing, though connecting succeeds.
+        # The broker closed the last connection on purpose. It may accept the next one and close it at the first put:
+        # so delays keep growing, though connecting succeeds.
         self._sent_away = False
         self._waiters: list[asyncio.Future[None]] = []  # for room, for a connection, or for the end
         self.timeout = timeout  # seconds
         self.connection: BrokerConnection | None = None  # the one in use
-        self.failure: MilepostError | None = None  # why nothing works any more
+        self.failure: MilepostError | None = None  # the error that ended the session
         self.reconnected = 0
 
     # Beginning and end
 
     async def begin(self) -> None:
-        """Connect for the first time; raises when that fails."""
+        """Connect for the first time. Raises when that fails."""
         if self._supervisor is not None or self.failure is not None:
             raise self.failure or Closed("this client is connected already")
         connection = await self._first()
@@ -96,7 +96,7 @@ class ClientSession:
         self._use(connection)
 
     async def end(self) -> None:
-        """Leave the broker and end all tasks."""
+        """Disconnect and end all tasks."""
         self.fail(Closed("this client is closed"))
         connection = self.connection
         if connection is not None:
@@ -114,14 +114,14 @@ class ClientSession:
                 _log.error("the client's own task failed", exc_info=error)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run something until it is done or the session ends."""
+        """Run a task until it is done or the session ends."""
         if self._group is None or self.failure is not None:
             work.close()
         else:
             self._group.create_task(work, name=f"milepost {name}")
 
     def fail(self, error: MilepostError) -> None:
-        """Nothing works any more."""
+        """End the session with an error."""
         if self.failure is None:
             self.failure = error
             self._host.failed(error)
@@ -129,11 +129,11 @@ class ClientSession:
 
     @property
     def begun(self) -> bool:
-        """Whether it was ever connected."""
+        """Whether the session was ever connected."""
         return self._supervisor is not None
 
     def require_open(self) -> None:
-        """Raise `Closed`, or whatever else is the reason why nothing works."""
+        """Raise `Closed`, or the error that ended the session."""
         if self.failure is not None:
             raise self.failure
         if self._supervisor is None:
@@ -149,7 +149,7 @@ class ClientSession:
         self._at = (self._at + 1) % len(self._addresses)
 
     def remember(self) -> None:
-        """Something was put to a durable topic: new connections are to find its number and its high water again."""
+        """Record that a durable put was made: new connections ask for the publisher's number and high water again."""
         if not self._hello.resume:
             self._hello = msgspec.structs.replace(self._hello, resume=True)
 
@@ -158,9 +158,9 @@ class ClientSession:
         return self._hello.resume
 
     async def _first(self) -> BrokerConnection:
-        """A connection to the first broker that takes this client; raises why the last one did not when none does.
+        """A connection to the first broker that accepts this client. Raises the last error when none does.
 
-        A refusal says more than that another one is away.
+        A refused handshake takes precedence: it says more than an unreachable broker.
         """
         refused: HandshakeRefused | None = None
         for attempt in range(1, len(self._addresses) + 1):
@@ -190,10 +190,10 @@ class ClientSession:
         if connection.alive:
             self.connection = connection
             self._host.room()
-            self.wake()  # room or not: requests wait for a connection only
+            self.wake()  # with or without room: requests wait only for a connection
 
     async def _supervise(self, connection: BrokerConnection, ready: asyncio.Future[None]) -> None:
-        """The client's one task, around all others: connects again, and holds those of callbacks."""
+        """The client's root task: reconnects, and holds the tasks of callbacks."""
         backoff = Backoff()
         clock = asyncio.get_running_loop().time
         async with asyncio.TaskGroup() as self._group:
@@ -213,11 +213,11 @@ class ClientSession:
                 connection = again
 
     async def _again(self, backoff: Backoff) -> BrokerConnection | None:
-        """A new connection with everything on it that was on the old one, however long it takes; None if never."""
+        """A new connection with all topics and subscriptions restored, however long it takes; None if that fails."""
         attempts = 0
-        refused = 0  # addresses in a row: in a cell that is being upgraded, brokers of the old protocol may be left
+        refused = 0  # refusals in a row: in a cell that is being upgraded, some brokers may speak the old protocol
         while True:
-            # A round of all addresses without a pause: another broker of the cell is there at once.
+            # Try all addresses without a pause: another broker of the cell is available at once.
             if attempts % len(self._addresses) == 0:
                 await asyncio.sleep(backoff.next())
             attempts += 1
@@ -230,7 +230,7 @@ class ClientSession:
                 if connection is not None:
                     connection.abort()
                 refused = refused + 1 if isinstance(error, HandshakeRefused) else 0
-                others = 0 < refused < len(self._addresses)  # that may take this client
+                others = 0 < refused < len(self._addresses)  # other addresses may accept this client
                 if isinstance(error, MilepostError) and not error.retriable and not others:
                     _log.error("not connecting to %s again: %s", self._address, error)
                     self.fail(error)
@@ -249,10 +249,10 @@ class ClientSession:
                 self._use(connection)
                 return connection
 
-    # Told by the connection
+    # Called by the connection
 
     def room(self) -> None:
-        if self.connection is not None:  # one that is not in use yet has nothing to send
+        if self.connection is not None:  # a connection that is not in use yet has nothing to send
             self._host.room()
 
     def announced(self, topic: KnownTopic) -> None:
@@ -287,13 +287,13 @@ class ClientSession:
         return self.connection is not None and self.connection.has_room
 
     async def ask(self, make: Callable[[int], Control], *, again: bool = True) -> Any:
-        """A request's value; on a new connection when the one it was sent on is lost and doing it twice is harmless."""
+        """The reply to a request. With `again`, for requests that may run twice, a lost connection leads to a retry."""
         return (await self.ask_on(make, again=again))[1]
 
     async def ask_on(
         self, make: Callable[[int], Control], *, again: bool = True, heard: Heard | None = None
     ) -> tuple[BrokerConnection, Any]:
-        """The same, with the connection that brought the reply."""
+        """Like `ask`, with the connection that brought the reply."""
         self.require_open()
         try:
             async with asyncio.timeout(self.timeout):
@@ -308,7 +308,7 @@ class ClientSession:
             raise TimedOut(f"the broker did not answer within {self.timeout:g} s") from None
 
     async def connected(self) -> BrokerConnection:
-        """The connection in use, when there is one."""
+        """Wait for a connection in use."""
         while True:
             self.require_open()
             if self.connection is not None:
@@ -316,7 +316,7 @@ class ClientSession:
             await self.wait()
 
     async def wait(self) -> None:
-        """Until something changes: room, a connection, the end. Callers look again."""
+        """Wait for any change: room, a connection, the end. Callers check again."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -325,19 +325,19 @@ class ClientSession:
             self._waiters.remove(waiter)
 
     async def over(self) -> None:
-        """Until nothing works any more."""
+        """Wait until the session has ended."""
         while self.failure is None:
             await self.wait()
 
     def wake(self) -> None:
-        """Something changed."""
+        """Wake all waiters after a change."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
 
 def _kind(address: Address) -> type[BrokerConnection]:
-    """What leads to an address. A database is worked on in this process, by what stands above a client."""
+    """The kind of connection for an address. For a database, a layer above the client runs in this process."""
     if address.scheme != DATABASE:
         return BrokerConnection
     kind: type[BrokerConnection] = import_module("milepost.brokerless").BrokerlessConnection

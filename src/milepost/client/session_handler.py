@@ -1,4 +1,4 @@
-"""The client as its session sees it: kept apart, so that none of this is among the client's verbs."""
+"""The client as its session sees it, kept apart so that none of this is among the client's verbs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from milepost.wire import Welcome
 
 
 class SessionHandler:
-    """Hands on what a session tells, and decides whether a broker is still the one that the client knows."""
+    """Passes on what a session reports, and decides whether a broker still has the state that the client knows."""
 
     def __init__(self, subscriptions: Subscriptions, known_broker_id: str | None) -> None:
         self._subscriptions = subscriptions
         self._known = known_broker_id
-        self.session: ClientSession  # set by the client, as the publisher: both need this first
+        self.session: ClientSession  # set by the client, like the publisher: both need this object first
         self.publisher: Publisher
         self.queue_session: QueueSession
         self.broker_id: str | None = None  # until it is connected
@@ -42,7 +42,7 @@ class SessionHandler:
         self.queue_session.welcomed(welcome)
 
     def use(self) -> None:
-        """What the broker has stored matters to this client."""
+        """The broker's stored state matters to this client from now on."""
         self.used = True
 
     def stored(self, put: int) -> None:

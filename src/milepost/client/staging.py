@@ -1,4 +1,4 @@
-"""The staging half of a client: rows that are stored, and seen when their epoch is published."""
+"""Staging: rows that are stored now, and become visible when their epoch is published."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from milepost.wire.stage import NUMBER_MOST, STAGE_HEADER
 if TYPE_CHECKING:
     from milepost.client.publisher import Publisher
 
-PIECE_BYTES: Final = 1 << 20  # a large source is staged in pieces of about this size: one is an entry of the log later
+PIECE_BYTES: Final = 1 << 20  # a large source is staged in pieces of about this size: each becomes an entry of the log
 PIECE_ROWS: Final = 8_192  # of a source without a length: encoded and staged together
-UNDER_WAY: Final = 8  # pieces that are sent and not stored; more would only wait in the broker
-UNDER_WAY_BYTES: Final = 8 << 20  # the same in bytes: they are kept here, to be sent again
-ATTEMPTS_KNOWN: Final = 16_384  # whose sequences are kept; one is given up when so many others were begun since
-EXTRA_PART: Final = NUMBER_MOST  # the part of what is published along with an epoch; no caller's
+UNDER_WAY: Final = 8  # pieces sent and not stored; more would only wait in the broker
+UNDER_WAY_BYTES: Final = 8 << 20  # the same in bytes: pieces are kept here, to be sent again
+ATTEMPTS_KNOWN: Final = 16_384  # attempts whose sequences are kept; the least recently used is dropped
+EXTRA_PART: Final = NUMBER_MOST  # the part of rows published along with an epoch; callers cannot use it
 _ATTEMPT_BITS: Final = 62
 
 
 class Published(NamedTuple):
-    """What became of `publish`."""
+    """The result of `publish`."""
 
     repeated: bool  # the epoch was published before, and nothing has changed
-    rows: int  # that are seen now, those of `extra` among them
+    rows: int  # now visible, those of `extra` included
 
 
 class _PendingStage:
-    """A piece between the frame that took it away and the broker's word that it is stored."""
+    """A piece between its frame and the broker's answer that it is stored."""
 
     __slots__ = ("batch", "box", "connection", "done", "stage")
 
@@ -59,19 +59,19 @@ class _PendingStage:
 
 
 class StageSender:
-    """Sends pieces, keeps them until they are stored, and sends them again where the answer was lost."""
+    """Sends pieces, keeps them until they are stored, and sends them again when the answer was lost."""
 
     def __init__(self, session: ClientSession, publisher: Publisher) -> None:
         self._session = session
         self._publisher = publisher
         self._pending: dict[_PendingStage, None] = {}  # in the order in which they were sent
         self._bytes = 0
-        self._sequences: dict[tuple[str, int, int, int], int] = {}  # of an attempt: of its next piece
+        self._sequences: dict[tuple[str, int, int, int], int] = {}  # by attempt: the sequence of its next piece
 
-    # Told by the publisher
+    # Called by the publisher
 
     async def send_again(self, connection: BrokerConnection) -> None:
-        """Send what is not answered on a new connection, in the same order; the store knows what it has."""
+        """Send unanswered pieces on a new connection, in the same order; the store recognises those it has."""
         for ticket in list(self._pending):
             if not ticket.box.number:
                 self._settle(ticket, UnknownTopic(f"topic {ticket.box.name!r} is gone; declare it, and stage again"))
@@ -81,7 +81,7 @@ class StageSender:
             self._write(connection, ticket)
 
     def stop(self, error: MilepostError) -> None:
-        """Nothing will be sent any more."""
+        """Fail all pieces: nothing will be sent any more."""
         for ticket in list(self._pending):
             self._settle(ticket, error)
 
@@ -103,7 +103,7 @@ class StageSender:
         _require_sink(sink)
         _require_number("an epoch", epoch)
         pairs = _checked_parts(parts)
-        # What is published along is staged first, as a part of its own: checked, given IDs and bounded like the others.
+        # `extra` is staged first, as a part of its own: checked, given IDs and bounded like the others.
         attempt = secrets.randbits(_ATTEMPT_BITS)
         rows = 0
         for topic, source in (extra or {}).items():
@@ -141,7 +141,7 @@ class StageSender:
         for batch in self._batches(box, source):
             rows += await self._send(key, topic, batch, stored)
             while stored and stored[0].done():
-                stored.pop(0).result()  # a source without an end is told early that something failed
+                stored.pop(0).result()  # an endless source fails early
         if stored:
             await asyncio.wait(stored)
         for future in stored:
@@ -155,7 +155,7 @@ class StageSender:
         return box
 
     def _batches(self, box: Outbox, source: Any) -> Iterator[Batch | Draft]:
-        """What is to be staged, checked; a source that is an iterator piece by piece, any other whole."""
+        """The rows to stage, checked; an iterator piece by piece, any other source whole."""
         if isinstance(source, Batch):
             enforce(source)
             yield source
@@ -195,7 +195,7 @@ class StageSender:
         return len(self._pending) < UNDER_WAY and self._bytes < UNDER_WAY_BYTES
 
     def _piece(self, batch: Batch | Draft, start: int, stop: int) -> tuple[Batch, int]:
-        """Rows under IDs of this client, fewer if they do not fit into a frame, and the row after the last of them."""
+        """Rows with IDs of this client, fewer if they do not fit into a frame, and the row after the last of them."""
         most = self._publisher.batch_bytes - STAGE_HEADER
         while True:
             made = batch.stamped(self._publisher.ids(stop - start), start, stop)
@@ -210,7 +210,7 @@ class StageSender:
     ) -> asyncio.Future[None]:
         self._session.remember()
         sequence = self._sequences.pop(key, 0)
-        self._sequences[key] = sequence + 1  # at the end: the first ones are those that were not used for longest
+        self._sequences[key] = sequence + 1  # moved to the end: the first entries are the least recently used
         while len(self._sequences) > ATTEMPTS_KNOWN:
             del self._sequences[next(iter(self._sequences))]
         ticket = _PendingStage(Stage(0, *key, sequence, 0, b""), box, batch)
@@ -228,12 +228,12 @@ class StageSender:
 
     def _answered(self, ticket: _PendingStage, connection: BrokerConnection, answer: asyncio.Future[Any]) -> None:
         if ticket.connection is not connection or ticket not in self._pending or answer.cancelled():
-            return  # it was sent again since, or given up
+            return  # it was sent again since, or has failed
         error = answer.exception()
         if isinstance(error, ConnectionLost) and self._session.failure is None:
-            return  # it is sent again
+            return  # it will be sent again
         if isinstance(error, UnknownTopic):
-            ticket.box.number = 0  # it may have been deleted and made anew, under another number: ask again
+            ticket.box.number = 0  # it may have been deleted and created again, under another number: ask again
         self._settle(ticket, error)
 
     def _settle(self, ticket: _PendingStage, error: BaseException | None) -> None:

@@ -11,14 +11,14 @@ from milepost.errors import InvalidValue
 Start: TypeAlias = str | int | datetime | Mapping[int, int] | None
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_OFFSETS_END: Final = 1 << 63  # where the numbers of SQL end
+_OFFSETS_END: Final = 1 << 63  # beyond the range of SQL's integers
 _LOGS_END: Final = 1 << 32
 
 
 def start_on_wire(start: Start) -> Any:
-    """`start=` as SUBSCRIBE and LOOK carry it; `InvalidValue` for what is none.
+    """`start=` as SUBSCRIBE and LOOK carry it. Raises `InvalidValue` for an invalid start.
 
-    An int stays one: it is an offset in the topic's only log, whose number is still to be asked for.
+    An int stays one: it is an offset in the topic's only log, whose number the caller must still ask for.
     """
     if start is None or start in ("new", "earliest"):
         return start

@@ -1,4 +1,4 @@
-"""What a client counts."""
+"""The counters of a client."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ClientStatistics:
-    """A client's figures. Counts are of its whole life, over all its connections."""
+    """A client's counters, over its whole life and all its connections."""
 
     connected: bool
     reconnects: int
     subscriptions: int
     # Puts
-    rows_put: int  # that were sent; those in an outbox are not yet
+    rows_put: int  # sent; rows in an outbox are not counted yet
     batches_put: int
     bytes_put: int  # of whole frames
     batches_refused: int  # by the broker
     rows_waiting: int  # in outboxes
-    put_window: int  # bytes that may be under way; 0 while not connected
-    put_outstanding: int  # bytes under way
+    put_window: int  # bytes that may be in flight; 0 while not connected
+    put_outstanding: int  # bytes in flight
     # Deliveries
     rows_delivered: int
     batches_delivered: int

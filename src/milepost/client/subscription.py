@@ -1,4 +1,4 @@
-"""What was subscribed to: messages as they come, or whole batches of them."""
+"""A subscription: messages one by one as they arrive, or in whole batches."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from milepost.client.topic import advance
 from milepost.client.window import DeliveryCredit, DeliveryWindow
 from milepost.wire import Subscribe
 
-TURN_ROWS: Final = 4_096  # messages that are handed out before the rest of the program gets a turn
-SKIPPED_KEPT: Final = 1_000  # topics that are named, with reasons: who makes topics is not who subscribes
+TURN_ROWS: Final = 4_096  # messages that are handed out before other tasks run
+SKIPPED_KEPT: Final = 1_000  # topics that are named, with reasons: other clients may create any number of topics
 WILD: Final = frozenset("*>")  # words of a pattern
 
 _log = logging.getLogger("milepost.client")
 
 
 class Unsubscriber(Protocol):
-    """The client, as its subscriptions know it."""
+    """The client, as its subscriptions see it."""
 
     async def unsubscribe(self, subscription: Subscription) -> None: ...
 
@@ -42,7 +42,7 @@ class Delivered(NamedTuple):
 
 
 class Subscription:
-    """Messages of one topic, or of all topics of a pattern. Made by `AsyncClient.subscribe`.
+    """Messages of one topic, or of all topics that match a pattern. Made by `AsyncClient.subscribe`.
 
     ::
 
@@ -50,44 +50,44 @@ class Subscription:
         async for batch in subscription.batches(): ...     # batch.column("price"), batch.to_arrow()
         message = await subscription.get(timeout=1.0)      # or None
 
-    Messages are light views of the batch they came in; keep values, not views, for longer. Iteration ends when the
-    subscription or the client is closed. An application that stops reading is throttled, dropped or disconnected
-    as the topic's policy says: at most the client's window of bytes waits here. After a disconnection for being slow,
-    iteration raises `SlowConsumer` behind what had arrived.
+    Messages are light views of their batch: to keep data, keep values, not views. Iteration ends when the subscription
+    or the client is closed. For an application that stops reading, the topic's policy throttles publishers, drops rows
+    or disconnects it: at most the client's window of bytes waits here. After a disconnection for being slow, iteration
+    raises `SlowConsumer` after the rows that had arrived.
 
-    After a lost connection it goes on: with durable topics where it was, with live ones at what is put from then on.
+    After a lost connection it resumes durable topics where it stopped, and live topics with the next put.
     """
 
     def __init__(self, client: Unsubscriber, number: int, pattern: str, where: str | None) -> None:
         self._client = client
-        self.number: Final = number  # on the wire: the tag on what is delivered
+        self.number: Final = number  # on the wire: the tag of its deliveries
         self.pattern = pattern
         self.where: Final = where
-        self.topics: set[str] = set()  # covered so far; a pattern meets new ones
-        self.skipped: dict[str, str] = {}  # topics of the pattern of which nothing comes, and why; not all if very many
+        self.topics: set[str] = set()  # covered so far; a pattern may cover new ones
+        self.skipped: dict[str, str] = {}  # topics of the pattern that deliver nothing, with reasons; bounded
         self.dropped = 0  # rows that will not come: this client was slow, or they are in `lost`
         self.lost: list[tuple[int, int, int]] = []  # rows gone from a log: log, first offset, offset after the last
-        self.error: BaseException | None = None  # what ended it, if it was not you
+        self.error: BaseException | None = None  # the error that ended it; None if the application did
         self.topic = ""  # of the message or batch handed out last
-        self.confirmed = False  # the broker has it
-        self.complete = False  # it had a stop, and everything before that has arrived
-        # Of durable topics, by the store's number: the position before which everything has arrived. While it is live,
-        # `KnownTopic.reached` is ahead of it.
+        self.confirmed = False  # the broker has confirmed it
+        self.complete = False  # it had a stop, and all rows before that have arrived
+        # By the store's number of a durable topic: the position before which all rows have arrived. While the
+        # subscription is live, `KnownTopic.reached` is ahead of it.
         self._positions: dict[int, dict[int, int]] = {}
         self._on: BrokerConnection | None = None  # the connection that it is on
-        self._behind: dict[str, int] = {}  # topics whose missed rows come out of the log: name -> store's number
+        self._behind: dict[str, int] = {}  # topics whose missed rows come from the log: name -> store's number
         self.hand: Callable[[Any], Any] | None = None  # a callback, while it waits for its next message
-        self._outcome: Awaitable[Any] | BaseException | None = None  # what `hand` left to do to the task that serves it
+        self._outcome: Awaitable[Any] | BaseException | None = None  # the result of `hand`, for the task of `serve`
         self._queue: deque[Delivered] = deque()
         self._waiters: list[asyncio.Future[None]] = []
         self._ended = False
         self._batch: Batch | None = None  # being handed out
-        self._indexes: Iterator[int] = iter(())  # of its rows, those still to come in this turn
-        self.current: Iterator[Any] = iter(())  # the same as messages
+        self._indexes: Iterator[int] = iter(())  # of its rows, those left in this turn
+        self.current: Iterator[Any] = iter(())  # the same rows as messages
         self._rest: Sequence[int] = ()  # rows after this turn
         self._credit: DeliveryCredit | None = None
         self._turn_rows = 0  # rows handed out without a pause
-        self._at_once = TURN_ROWS  # rows that are made ready together
+        self._at_once = TURN_ROWS  # rows that are prepared together
 
     def __repr__(self) -> str:
         where = f" where {self.where}" if self.where is not None else ""
@@ -95,19 +95,19 @@ class Subscription:
 
     @property
     def name(self) -> str:
-        """For people: what was subscribed to."""
+        """A description for people: the pattern and the predicate."""
         return f"{self.pattern!r}" + (f" where {self.where}" if self.where is not None else "")
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will be delivered; what is here may still be taken."""
+        """Whether nothing more will be delivered; messages that are here may still be taken."""
         return self._ended
 
     # Taking
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         while True:
-            # The iterator is the subscription's, not the loop's: after a `break`, the next loop goes on there.
+            # The iterator is the subscription's, not the loop's: after a `break`, the next loop continues it.
             for message in self.current:
                 yield message
             if not await self.advance():
@@ -124,7 +124,7 @@ class Subscription:
         for message in self.current:
             return message
         await self._let_others_run()
-        if timeout is None or self._step():  # a time limit costs as much as all the rest
+        if timeout is None or self._step():  # setting up a timeout costs as much as all the rest
             while True:
                 for message in self.current:
                     return message
@@ -137,12 +137,12 @@ class Subscription:
             return None
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """The same messages a batch at a time, in the batches they came in."""
+        """The same messages in the batches that they arrived in."""
         while (batch := await self.next_batch()) is not None:
             yield batch
 
     async def next_batch(self) -> Batch | None:
-        """The next batch, or what is left of the one whose messages are being taken; None at the end."""
+        """The next batch, or the rest of the one whose messages are being taken; None at the end."""
         while True:
             rest = [*self._indexes, *self._rest]
             if rest and self._batch is not None:
@@ -152,10 +152,10 @@ class Subscription:
                 return None
 
     async def serve(self, callback: Callable[[Any], Any]) -> None:
-        """Call a function with one message after the other, to the end; raises what it raises.
+        """Call a function with one message after the other, to the end. Raises its exception.
 
-        A message that comes alone while a plain function waits for it does not wait for this task's turn: `take`
-        calls the function, which saves a round of the event loop. What it returns or raises is dealt with here.
+        A single message that arrives while a plain function waits need not wait for this task: `take` calls the
+        function directly, which saves a turn of the event loop. Its result or exception is handled here.
         """
         run: Callable[..., Any] = copy_context().run
         hand = None if inspect.iscoroutinefunction(callback) else partial(run, callback)
@@ -169,7 +169,7 @@ class Subscription:
             more = await self.advance(hand)
 
     async def advance(self, hand: Callable[[Any], Any] | None = None) -> bool:
-        """Make the next messages `current`, once those before were taken; False when there will be none.
+        """Make the next messages `current`, once the earlier ones were taken. Returns False at the end.
 
         `hand` may be given messages while this waits for them.
         """
@@ -204,13 +204,13 @@ class Subscription:
             await outcome
 
     async def _let_others_run(self) -> None:
-        """Let the rest of the program have a turn, after many messages without one."""
+        """Let other tasks run after many messages without a pause."""
         if self._turn_rows >= TURN_ROWS:
             self._turn_rows = 0
             await asyncio.sleep(0)
 
     def _step(self) -> bool:
-        """Go on to messages that are here. What was handed out before is done with, and its bytes go back."""
+        """Advance to messages that are here. Earlier ones are done: their bytes are returned."""
         if self._rest:
             self._prepare(self._rest)
             return True
@@ -231,10 +231,10 @@ class Subscription:
         self._indexes = iter(now)
         self.current = self._batch.messages(self._indexes)
 
-    # Giving, by the connection
+    # Called by the connection
 
     def deliver(self, topic: str, batch: Batch, rows: Rows, credit: DeliveryCredit) -> None:
-        """Rows for this subscription arrived."""
+        """Called when rows for this subscription arrive."""
         if self._ended:
             credit.release()
             return
@@ -245,8 +245,8 @@ class Subscription:
             self._wake()
 
     def take(self, topic: str, batch: Batch, window: DeliveryWindow, size: int) -> None:
-        """One row arrived while a callback waits for it: `hand` is set. Its bytes go back when it was dealt with."""
-        hand, self.hand = self.hand, None  # whatever comes while it runs is queued
+        """One row arrived while a callback waits: `hand` is set. Its bytes are returned once it is handled."""
+        hand, self.hand = self.hand, None  # rows that arrive while it runs are queued
         if hand is None or self._queue or self._ended:
             self.deliver(topic, batch, None, DeliveryCredit(window, size, 1))
             return
@@ -268,7 +268,7 @@ class Subscription:
         self._wake()
 
     def handed(self, topic: str, batch: LogBatch, credit: DeliveryCredit) -> None:
-        """Rows that were put while the connection was away."""
+        """Called with rows that were put while the connection was lost."""
         stored = self._behind.get(topic)
         if stored is not None:
             advance(self._positions.setdefault(stored, {}), {batch.log: int(batch.offsets[-1]) + 1})
@@ -277,52 +277,52 @@ class Subscription:
     def _cover(self, *topics: str) -> None:
         self.topics.update(topics)
         for topic in topics if self.skipped else ():
-            self.skipped.pop(topic, None)  # it was made anew, or has a version that `where` fits
+            self.skipped.pop(topic, None)  # it was created again, or has a version that `where` fits
 
     def skip(self, topics: Mapping[str, str]) -> None:
-        """New topics of the pattern that the broker does not deliver: `where` does not fit, or there are too many."""
+        """Note new topics of the pattern that are not delivered: `where` does not fit, or there are too many."""
         for topic, why in topics.items():
             self.topics.discard(topic)
             if len(self.skipped) < SKIPPED_KEPT:
                 self.skipped[topic] = why
 
     def drop(self, rows: int) -> None:
-        """The broker says that it dropped rows."""
+        """The broker reports that it dropped rows."""
         self.dropped += rows
 
     def lose(self, log: int, first: int, after: int) -> None:
-        """Rows of a log are gone that were not delivered: retention or an operator removed them."""
+        """Undelivered rows of a log are gone: retention or an operator removed them."""
         self.lost.append((log, first, after))
         _log.warning("rows %d to %d of log %d of %s were removed unread", first, after - 1, log, self.name)
 
     def caught_up(self, topic: int, position: dict[int, int]) -> None:
-        """Everything of a durable topic before a position has arrived; the rest is delivered as it comes."""
+        """All rows of a durable topic before a position have arrived; later ones are delivered as they come."""
         self._behind = {name: stored for name, stored in self._behind.items() if stored != topic}
         advance(self._positions.setdefault(topic, {}), position)
 
-    # Told by the client
+    # Called by the client
 
     @property
     def resumable(self) -> bool:
-        """Whether it has durable topics, and goes on there where it was."""
+        """Whether it has durable topics, which resume where they stopped."""
         return bool(self._positions or self._behind)
 
     def request(self, number: int, *, back: bool = False) -> Subscribe:
-        """What to ask the broker for; `back`: on a new connection, what this client had on an old one."""
+        """The request for the broker; `back`: to resume on a new connection what this client had on an old one."""
         resume = self._positions if back and self.resumable else None
         return Subscribe(
             request=number, subscription=self.number, pattern=self.pattern, where=self.where, resume=resume
         )
 
     def attached(self, connection: BrokerConnection, reply: Mapping[str, Any]) -> None:
-        """The broker has it, on this connection."""
+        """Called when the broker has it on this connection."""
         self.confirmed = True
         self._on = connection
         self._cover(*reply["topics"])
         self.skip(reply["skipped"])
         self._behind = dict(reply.get("behind", {}))
         now = dict(reply.get("positions", {})) | {stored: {} for stored in self._behind.values()}
-        self._positions = {stored: self._positions.get(stored, {}) for stored in now}  # deleted topics go
+        self._positions = {stored: self._positions.get(stored, {}) for stored in now}  # drops deleted topics
         for stored, position in now.items():
             advance(self._positions[stored], position)
         if self.resumable:
@@ -331,9 +331,9 @@ class Subscription:
             self.detached(connection)
 
     def detached(self, connection: BrokerConnection) -> None:
-        """A connection is gone: remember how far it has delivered, if this subscription was on it.
+        """A connection is gone: note how far it has delivered, if this subscription was on it.
 
-        One that is lost while subscriptions come back may have delivered rows to others, and none to this one.
+        A connection that breaks during `restore` may have delivered rows to other subscriptions, and none to this one.
         """
         if self._on is not connection:
             return
@@ -351,7 +351,7 @@ class Subscription:
     # Ending
 
     async def unsubscribe(self) -> None:
-        """Take no more. What waits here is dropped. Raises what ended the subscription before, if that was not you."""
+        """End the subscription and drop its waiting messages. Raises the error that ended it before, if any."""
         await self._client.unsubscribe(self)
 
     close = unsubscribe
@@ -363,11 +363,11 @@ class Subscription:
         try:
             await self.unsubscribe()
         except Exception:
-            if kind is None:  # otherwise an exception is on its way already
+            if kind is None:  # otherwise an exception is being raised already
                 raise
 
     def end(self, error: BaseException | None = None, *, keep: bool = False) -> None:
-        """No more will come. `keep` leaves what waits to be taken; `error` is raised behind it."""
+        """Nothing more will be delivered. `keep` leaves waiting messages to be taken; `error` is raised after them."""
         if not self._ended:
             self._ended = True
             self.error = error
@@ -376,10 +376,10 @@ class Subscription:
         self._wake()
 
     def _drop_waiting(self) -> None:
-        """Forget what waits to be taken; its bytes go back."""
+        """Drop the waiting messages and return their bytes."""
         while self._queue:
             self._queue.popleft().credit.release()
-        deque(self._indexes, maxlen=0)  # a loop that is on its way through them ends too
+        deque(self._indexes, maxlen=0)  # also ends a loop that iterates over them
         self._rest = ()
         if self._credit is not None:
             self._credit.release()

@@ -1,4 +1,4 @@
-"""What a client is subscribed to, while connections come and go."""
+"""A client's subscriptions, across connections."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from milepost.errors import (
 from milepost.wire import Control, Unsubscribe
 
 Callback: TypeAlias = Callable[[Any], Awaitable[None] | None]
-CAUSES_KEPT: Final = 1_000  # errors that ended subscriptions, for who asks later
+CAUSES_KEPT: Final = 1_000  # errors that ended subscriptions, for later calls
 _log = logging.getLogger("milepost.client")
 
 
 class Subscriptions:
-    """By number: the tags on what is delivered."""
+    """The subscriptions of a client, by number: the tag of their deliveries."""
 
     def __init__(self) -> None:
         self.by_number: Final[dict[int, Subscription]] = {}
-        self.session: ClientSession  # set by the client: the session needs the numbers first
+        self.session: ClientSession  # set by the client: the session needs `by_number` first
         self._numbers = 0
-        self._dropped = 0  # rows, of subscriptions that are gone
-        self._causes: dict[str, MilepostError] = {}  # why those that the broker ended were: by topic, and by name
+        self._dropped = 0  # rows, of subscriptions that have ended
+        self._causes: dict[str, MilepostError] = {}  # of subscriptions that the broker ended: by topic, and by name
 
     def next_number(self) -> int:
-        """Of a subscription to be made."""
+        """The number of a new subscription."""
         self._numbers += 1
         return self._numbers
 
@@ -54,11 +54,11 @@ class Subscriptions:
         return self._dropped + sum(each.dropped for each in list(self.by_number.values()))
 
     def durable(self) -> list[DurableSubscription]:
-        """Those that are durable."""
+        """The durable subscriptions."""
         return [each for each in self.by_number.values() if isinstance(each, DurableSubscription)]
 
     def one(self, topic: str) -> Subscription:
-        """The one subscription that a text means."""
+        """The one subscription with this name, topic or pattern."""
         self.session.require_open()
         found = self.called(topic)
         if not found:
@@ -70,7 +70,7 @@ class Subscriptions:
         return found[0]
 
     def called(self, name: str) -> Sequence[Subscription]:
-        """The subscriptions that a text means: a durable one of that name, or all to that topic or pattern; no read."""
+        """The durable subscription of this name, or all to that topic or pattern; no reads."""
         every = [each for each in self.by_number.values() if not isinstance(each, LogRead)]
         named = [each for each in every if isinstance(each, DurableSubscription) and each.options.name == name]
         return named or [each for each in every if each.pattern == name]
@@ -78,10 +78,10 @@ class Subscriptions:
     # Beginning
 
     async def begin(self, subscription: Subscription) -> None:
-        """Ask the broker for a new one; raises what it has against it."""
+        """Ask the broker for a new subscription. Raises the broker's error."""
         if isinstance(subscription, DurableSubscription):
             self._require_free(subscription)
-        self.by_number[subscription.number] = subscription  # deliveries may come right behind the reply
+        self.by_number[subscription.number] = subscription  # deliveries may follow right after the reply
         self._causes.pop(subscription.pattern, None)
         if isinstance(subscription, DurableSubscription):
             self._causes.pop(subscription.options.name, None)
@@ -97,7 +97,7 @@ class Subscriptions:
     async def _ask(
         self, subscription: Subscription, make: Callable[[int], Control], heard: Heard | None = None
     ) -> tuple[BrokerConnection, Any]:
-        """Ask for one. If this gives up before the answer, it tells the broker, which may have it and hand it rows."""
+        """Send a subscribe request. Without an answer, unsubscribe: the broker may have it and deliver rows."""
         answered = False
         try:
             reply = await self.session.ask_on(make, heard=heard)
@@ -106,16 +106,16 @@ class Subscriptions:
         except TimedOut:
             raise
         except MilepostError:
-            answered = True  # by a refusal; or the connection is gone, and what was on it
+            answered = True  # by a refusal; or the connection is gone, and its subscriptions with it
             raise
         finally:
             if not answered and self.session.connection is not None:
                 self.session.connection.unsubscribe(subscription.number)
 
     def _require_free(self, subscription: DurableSubscription) -> None:
-        """Refuse the name of one that this client has: acknowledgements are numbered by client and name.
+        """Refuse a name that this client already uses: acknowledgements are numbered by client and name.
 
-        With two under one number, what the broker says of the one after a lost connection would be taken for the other.
+        With two under one name, the broker's report on one after a lost connection would be taken for the other's.
         """
         name = subscription.options.name
         for each in self.durable():
@@ -127,7 +127,7 @@ class Subscriptions:
                 )
 
     async def _attach(self, subscription: DurableSubscription) -> None:
-        """Ask for a durable subscription; again and again, for the client's timeout, while it is served elsewhere.
+        """Ask for a durable subscription; retry, for the client's timeout, while another broker serves it.
 
         Another broker of the cell may serve it until it has noticed that its clients are gone.
         """
@@ -160,24 +160,24 @@ class Subscriptions:
                 if made is not None and inspect.isawaitable(made):
                     await made
         except Exception as error:
-            if error is not subscription.error:  # otherwise the connection ended it, and has said so
+            if error is not subscription.error:  # otherwise the connection ended it, and has logged that
                 _log.exception("the callback of the subscription to %s failed; it ends here", subscription.name)
                 self.stop(subscription, error)
 
     # Ending
 
     async def unsubscribe(self, subscription: Subscription) -> None:
-        """Take no more of one; a named one is removed for good. Raises what ended it before."""
+        """End a subscription; a named one is removed for good. Raises the error that ended it before."""
         if self.by_number.get(subscription.number) is subscription:
             durable = subscription.options.name if isinstance(subscription, DurableSubscription) else ""
             if durable:
                 assert isinstance(subscription, DurableSubscription)
-                # Removed first, and forgotten then: if this fails, it is still there, and so is the way to try again.
+                # Removed first, then forgotten: if this fails, the subscription remains, and the caller can retry.
                 subscription.removing = True
                 try:
                     await self.remove(durable, subscription.number, subscription.removal)
                 except UnknownSubscription:
-                    pass  # either way it is gone
+                    pass  # gone either way
                 except BaseException:
                     subscription.removing = False
                     raise
@@ -185,12 +185,12 @@ class Subscriptions:
             else:
                 self._forget(subscription)
                 await self._let_go(subscription)
-        subscription.end()  # what waits of one that was ended before would be missing in the client's window
+        subscription.end()  # releases the waiting rows of one that ended before, which would reduce the client's window
         if subscription.error is not None:
             raise subscription.error
 
     async def detach(self, subscription: DurableSubscription) -> None:
-        """Take no more of a durable subscription here. A named one stays, and collects what comes."""
+        """Leave a durable subscription. A named one stays at the broker, and its backlog grows."""
         if self.by_number.get(subscription.number) is subscription:
             if self.session.failure is None:
                 try:
@@ -210,29 +210,29 @@ class Subscriptions:
         subscription.end()
 
     async def _let_go(self, subscription: Subscription, seen: dict[int, list[list[int]]] | None = None) -> None:
-        """Tell the broker to deliver no more for a subscription."""
+        """Tell the broker to stop deliveries for a subscription."""
         number = subscription.number
         if self.session.connection is not None and self.session.failure is None:
             try:
                 await self.session.ask(lambda request: Unsubscribe(request=request, subscription=number, seen=seen))
             except (UnknownSubscription, ConnectionLost):
-                pass  # either way it is gone
+                pass  # gone either way
 
     def leave(self) -> None:
-        """The client is about to leave: say what its applications have seen of named subscriptions."""
+        """Before the client disconnects: report which rows of named subscriptions the application has seen."""
         connection = self.session.connection
         for subscription in self.durable():
             if connection is not None and subscription.options.name and subscription.confirmed:
                 connection.unsubscribe(subscription.number, subscription.seen())
 
     async def remove(self, name: str, number: int, token: bytes) -> None:
-        """Remove a named subscription. The same token again is the same removal, over connections too."""
+        """Remove a named subscription. A repeated token means the same removal, also on another connection."""
         await self.session.ask(
             lambda request: Unsubscribe(request=request, subscription=number, name=name, token=token)
         )
 
     def stop(self, subscription: Subscription, error: BaseException | None = None, *, told: bool = False) -> None:
-        """End a subscription that cannot go on; `told`: the broker knows."""
+        """End a subscription that cannot continue; `told`: the broker already knows."""
         if self.by_number.pop(subscription.number, None) is not None:
             self._dropped += subscription.dropped
             if self.session.connection is not None and not told:
@@ -240,9 +240,9 @@ class Subscriptions:
         subscription.end(error)
 
     def ended(self, number: int, error: MilepostError | None) -> None:
-        """The broker has ended one. What waits can still be taken; the error is raised behind it, if there is one.
+        """The broker ended a subscription. Waiting messages can still be taken; any error is raised after them.
 
-        A durable one is asked for again when that can help: another broker of the cell may have taken it over.
+        A durable one is requested again when that can help: another broker of the cell may have taken it over.
         """
         subscription = self.by_number.get(number)
         connection = self.session.connection
@@ -266,20 +266,20 @@ class Subscriptions:
         self._dropped += subscription.dropped
         subscription.end(error, keep=True)
 
-    # Connections that come and go
+    # Connecting and disconnecting
 
     def detached(self, connection: BrokerConnection, error: MilepostError) -> None:
-        """A connection is gone. Plain subscriptions of a client that was too slow end, so its application hears."""
+        """A connection is gone. If the client was too slow, its plain subscriptions end with that error."""
         for subscription in list(self.by_number.values()):
             subscription.detached(connection)
             if isinstance(error, SlowConsumer) and subscription.confirmed and not _is_durable(subscription):
                 self._ended(subscription, error)
 
     async def restore(self, connection: BrokerConnection, publisher: Publisher) -> None:
-        """Put them on a new connection, which knows none."""
+        """Restore the subscriptions on a new connection, which has none."""
         for subscription in list(self.by_number.values()):
             if not subscription.confirmed or subscription.ended:
-                continue  # its subscribe call is still under way, or was cancelled
+                continue  # its subscribe call is still in flight, or was cancelled
             if not _is_durable(subscription) and subscription.pattern in publisher.schemas:
                 try:
                     await publisher.redeclare(connection.ask, subscription.pattern)
@@ -291,7 +291,7 @@ class Subscriptions:
             await self._attach_again(connection, subscription)
 
     async def _attach_again(self, connection: BrokerConnection, subscription: Subscription) -> None:
-        """Put a subscription on a new connection; what can change by itself is waited for, beside all else."""
+        """Restore a subscription on a new connection; a retriable error is retried in a task of its own."""
         try:
             await self._ask_again(connection, subscription)
         except ConnectionLost:
@@ -306,7 +306,7 @@ class Subscriptions:
                 and subscription.removing
                 and isinstance(error, UnknownSubscription)
             ):
-                return  # the answer was lost, and its unsubscribe call asks again
+                return  # the reply was lost, and its unsubscribe call asks again
             self._not_back(subscription, error)
 
     async def _ask_again(self, connection: BrokerConnection, subscription: Subscription) -> None:

@@ -1,4 +1,4 @@
-"""The synchronous face of what a client can do with queues. Each verb is the asynchronous one, waited for."""
+"""The synchronous verbs for queues. Each runs the asynchronous one and waits for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class SyncTransaction:
-    """See `Transaction`: a plain `with`."""
+    """See `Transaction`; use a plain `with`."""
 
     def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], transaction: Transaction) -> None:
         self._run = run
@@ -125,15 +125,15 @@ class SyncTransaction:
 
 
 class SyncQueueVerbs:
-    """What `Client` can do with queues."""
+    """The verbs of `Client` for queues."""
 
     _client: AsyncClient
 
-    if TYPE_CHECKING:  # the bridge is the client's
+    if TYPE_CHECKING:  # implemented by `Client`
 
         def _run(self, work: Coroutine[Any, Any, T]) -> T: ...
 
-    else:  # type checkers would take any name for one that is there
+    else:  # type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
             raise unknown_verb(self, name)
@@ -224,7 +224,7 @@ class SyncQueueVerbs:
         after: int = 0,
         count: int | None = None,
     ) -> Iterator[TakenBatch]:
-        """See `AsyncClient.browse_batches`. As many cross threads at a time as the broker sends at once."""
+        """See `AsyncClient.browse_batches`. Each crossing of threads brings one reply of the broker."""
         while count is None or count > 0:
             wanted = BROWSED if count is None else min(count, BROWSED)
             found = self._run(_listed(self._client.browse_batches(queue, type, where=where, after=after, count=wanted)))
@@ -258,7 +258,7 @@ class SyncQueueVerbs:
         return self._run(self._client.purge(queue, type, where=where, count=count))
 
     def transaction(self) -> SyncTransaction:
-        """See `AsyncClient.transaction`: a plain `with`."""
+        """See `AsyncClient.transaction`; use a plain `with`."""
         return SyncTransaction(self._run, self._run(_made(self._client.transaction)))
 
     def decide(self, gid: str, commit: bool) -> bool:
@@ -347,12 +347,12 @@ class SyncQueueVerbs:
         self._run(self._client.run_workers())
 
     def stop_workers(self) -> None:
-        """See `AsyncClient.stop_workers`. From any thread."""
+        """See `AsyncClient.stop_workers`. Any thread may call it."""
         self._run(_made(self._client.stop_workers))
 
 
 async def _made(make: Callable[[], T]) -> T:
-    """Something that belongs to the event loop's thread."""
+    """Call a function in the event loop's thread."""
     return make()
 
 

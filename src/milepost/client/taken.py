@@ -19,27 +19,27 @@ from milepost.schema.messagetype import Reference
 from milepost.schema.types import Atom, Optional, Tuple, Type
 from milepost.wire import Taken
 
-SCHEMAS: Final = 1_000  # of which it is remembered what their messages are like
+SCHEMAS: Final = 1_000  # schemas whose members are cached
 
 N = TypeVar("N", bound=Node)
 F = TypeVar("F", bound=Callable[..., Any])
-Class: TypeAlias = type[N]  # messages have a member `type` themselves
+Class: TypeAlias = type[N]  # an alias, because messages have a member `type` themselves
 Classes: TypeAlias = Mapping[str, type[Node]]
-"""Those that were generated for the nodes of a message type: `NODE_CLASSES`."""
+"""The classes generated for the nodes of a message type: `NODE_CLASSES`."""
 
 
-# M, S, T, priorities and earlier deliveries, each a column: a list, or an array of NumPy.
+# M, S, T, priorities and earlier deliveries, each a column: a list or a NumPy array.
 Headers: TypeAlias = tuple[Any, Any, Any, Any, Any]
 
 
 class TakenBatch:
-    """Messages of one type, in order. What they contain is read when it is asked for."""
+    """Messages of one type, in order. Their content is decoded on first use."""
 
     def __init__(
         self, type: str, schema: Schema, content: Batch | Callable[[], Batch], headers: Headers,
         plain: list[Any] | None = None,
     ) -> None:  # fmt: skip
-        """`content` may be a function that gives it, where the messages are there as `plain` values."""
+        """`content` may be a function that makes the batch, when the messages are given as `plain` values."""
         self.type: Final = type
         self.headers: Final = headers
         self._content = content
@@ -60,7 +60,7 @@ class TakenBatch:
 
     @cached_property
     def batch(self) -> Batch:
-        """What the messages contain."""
+        """The content of the messages."""
         return self._content if isinstance(self._content, Batch) else self._content()
 
     def __len__(self) -> int:
@@ -83,17 +83,17 @@ class TakenBatch:
 
     @cached_property
     def priorities(self) -> npt.NDArray[np.float64]:
-        """What they were given, or what the queue's function made of them."""
+        """The priorities that messages were given, or the results of the queue's function."""
         return np.asarray(self.headers[3], np.float64)
 
     @cached_property
     def deliveries(self) -> npt.NDArray[np.int32]:
-        """How often each was delivered before, to transactions that were undone."""
+        """How often each was delivered before, to transactions that were aborted."""
         return np.asarray(self.headers[4], np.int32)
 
     @cached_property
     def plain(self) -> list[Any]:
-        """All messages as plain values, at once: a column at a time costs far less than a message at a time."""
+        """All messages as plain values at once: decoding by column costs far less than by message."""
         return self.batch.to_pylist()
 
     def root(self, row: int, classes: Classes | None) -> Any:
@@ -107,16 +107,16 @@ class TakenBatch:
 
     def messages(self, classes: Classes | None = None) -> list[QueueMessage]:
         """One object for each message."""
-        if self.native and "plain" in self.__dict__:  # the values are at hand
+        if self.native and "plain" in self.__dict__:  # the values are already decoded
             return [QueueMessage(self, row, classes, values) for row, values in enumerate(self.plain)]
         return [QueueMessage(self, row, classes) for row in range(len(self))]
 
 
-_NOTHING: Final[dict[str, Any]] = {}  # of a message that nobody has looked into
+_NOTHING: Final[dict[str, Any]] = {}  # of a message that was not read yet
 
 
 class QueueHeader:
-    """What is known of a message of a queue beside what it contains."""
+    """The metadata of a message of a queue."""
 
     __slots__ = ("_row", "_taken")
 
@@ -132,17 +132,17 @@ class QueueHeader:
 
     @property
     def number(self) -> int:
-        """The message in its ID, which alone identifies it; later messages have higher ones."""
+        """The number M of its ID, which alone identifies the message; later messages have higher ones."""
         return int(self._taken.headers[0][self._row])
 
     @property
     def priority(self) -> float:
-        """What it was given, or what the queue's function made of it."""
+        """The priority that it was given, or the result of the queue's function."""
         return float(self._taken.headers[3][self._row])
 
     @property
     def deliveries(self) -> int:
-        """How often it was delivered before, to transactions that were undone."""
+        """How often it was delivered before, to transactions that were aborted."""
         return int(self._taken.headers[4][self._row])
 
     @property
@@ -152,7 +152,7 @@ class QueueHeader:
 
     @property
     def enqueued_at(self) -> datetime:
-        """When the broker took it."""
+        """When the broker accepted it."""
         return timestamp_of((int(self._taken.headers[0][self._row]) >> LANE_BITS) + EPOCH_US)
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ if TYPE_CHECKING:
 else:
 
     class _unless_member:
-        """A property that reads the member of its name from the message where the type has one."""
+        """A property that returns the message's member of the same name if its type has one."""
 
         def __init__(self, read: Any) -> None:
             self._read = read
@@ -200,15 +200,15 @@ else:
 
 
 class QueueMessage:
-    """A message out of a queue: the members of its root, by attribute and by item.
+    """A message from a queue: the members of its root, by attribute and by item.
 
-    `header` is what is known of it beside them; it alone comes before a member of its name, which is read by item. All
-    other names below, among them those of the header, are there unless a member has the name. `root` is the message
-    itself: of a message type its root node, generic or of the classes that `dequeue` was given; of a type in the text
-    notation a row. Where a member is called so, `QueueMessage.plain(message)` is the method all the same.
+    `header` is its metadata. Only `header` hides a member of its name, which is then read by item. All other names
+    below, among them those of the header, are available unless a member has the name. `root` is the message itself: its
+    root node, generic or of the classes given to `dequeue`, for a message type; a row for a type in the text notation.
+    When a member hides a method, call it on the class: `QueueMessage.plain(message)`.
     """
 
-    # The dict has the members, of messages that are plain values and no more: Python finds them there by itself.
+    # For messages of plain values only, the dict holds the members, where Python finds them as attributes.
     __slots__ = ("__dict__", "_classes", "_row", "_taken", "_values")
 
     def __init__(
@@ -236,7 +236,7 @@ class QueueMessage:
         deliveries: int
         type: str
         enqueued_at: datetime
-    else:  # what the header has, read without making one
+    else:  # the header's fields, read without making a header
         id = _unless_member(QueueHeader.id.fget)
         mid = _unless_member(QueueHeader.id.fget)
         number = _unless_member(QueueHeader.number.fget)
@@ -252,7 +252,7 @@ class QueueMessage:
 
     @_method_unless_member
     def root_as(self, kind: Class[N]) -> N:
-        """The root, of a class that type checkers know: one of those given to `dequeue`."""
+        """The root as `kind`, one of the classes given to `dequeue`, for type checkers."""
         root = self._root()
         if not isinstance(root, kind):
             raise InvalidValue(
@@ -274,7 +274,7 @@ class QueueMessage:
         return self._taken.root(self._row, self._classes)
 
     def _late(self, name: str) -> Any:
-        """A member of a message that was not read yet, or that has none of this name: `KeyError`."""
+        """A member of a message that was not read yet. Raises `KeyError` if there is none of this name."""
         taken = self._taken
         self._values = taken.plain[self._row] if taken.flat else self._root()
         if taken.native:
@@ -293,7 +293,7 @@ class QueueMessage:
 
     def __getattr__(self, name: str) -> Any:
         if name == "_values":
-            raise AttributeError(name)  # on its way into being, as in a copy
+            raise AttributeError(name)  # the object is still being made, as in a copy
         try:
             value = self._values[name]
         except KeyError:
@@ -319,15 +319,15 @@ class QueueMessage:
 
 
 def one_row(message: QueueMessage) -> Batch:
-    """A message as a batch, whatever its members are called."""
+    """A message as a batch, whatever the names of its members."""
     return message._taken.batch.slice(message._row, message._row + 1)
 
 
 class _Members(NamedTuple):
-    """What messages of a schema have."""
+    """The members that messages of a schema have."""
 
     names: dict[str, None]  # in order, and quick to look up
-    flat: bool  # members are in `plain` as they are
+    flat: bool  # members can be read from `plain` directly
     native: bool  # … and are plain values, which can be the attributes of an object
 
 

@@ -16,19 +16,19 @@ from milepost.schema import MessageType, Schema, Versions, from_dataclass
 from milepost.schema.relax import relaxed
 from milepost.wire import Control, Declare, Hand, TopicAnnounced
 
-SCHEMAS_KEPT: Final = 512  # parsed texts; a client that reconnects hears of the same ones again
+SCHEMAS_KEPT: Final = 512  # parsed texts; a client that reconnects receives the same ones again
 
 parsed = lru_cache(maxsize=SCHEMAS_KEPT)(parse_schema)
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a durable topic keeps. A row may go when it is over one of the bounds; while `hold`, only when all named
-    subscriptions have consumed it as well.
+    """The retention of a durable topic. A row may be removed when it exceeds one of the bounds; with `hold`, only after
+    all named subscriptions have consumed it as well.
     """
 
-    age_s: float | None = 7 * 86_400.0  # None: however old; 0: as soon as it is consumed
-    bytes: int | None = None  # of the whole topic; the oldest go first
+    age_s: float | None = 7 * 86_400.0  # None: no limit; 0: removed as soon as it is consumed
+    bytes: int | None = None  # of the whole topic; the oldest rows go first
     hold: bool = True
 
 
@@ -39,10 +39,10 @@ class TopicInfo:
     name: str
     schema: Schema  # the newest version
     versions: tuple[Schema, ...]  # the oldest first
-    slow: str  # what happens to subscribers that are slow: "throttle", "drop" or "disconnect"
-    created: bool = False  # whether the call that gave this made the topic
-    figures: Mapping[str, Any] = field(default_factory=dict)  # the broker's counts, where they were asked for
-    durable: bool = False  # kept in a log; a live topic is kept nowhere
+    slow: str  # the policy for slow subscribers: "throttle", "drop" or "disconnect"
+    created: bool = False  # whether this call created the topic
+    figures: Mapping[str, Any] = field(default_factory=dict)  # the broker's counters, if they were asked for
+    durable: bool = False  # kept in a log; a live topic is not stored
 
 
 @lru_cache(maxsize=SCHEMAS_KEPT)
@@ -50,14 +50,14 @@ def _merged(versions: tuple[Schema, ...]) -> Schema:
     try:
         return Versions.of(versions).merged
     except MilepostError:
-        return versions[-1]  # a broker has found one that has everything; should this client not, it reads the newest
+        return versions[-1]  # the broker could merge the versions; if this client cannot, it reads the newest
 
 
 class KnownTopic:
-    """A topic that the broker has announced on a connection; its number is good for that connection only.
+    """A topic that the broker has announced on a connection; its number is valid for that connection only.
 
-    Its rows are read as one schema, whatever versions they were written in: the one that this client has declared, or
-    one with everything that any version has. What a row's version lacks is absent.
+    Rows of all versions are read as one schema: the one that this client has declared, or one with the fields of all
+    versions. Fields that a row's version lacks are absent.
     """
 
     __slots__ = ("_schemas", "durable", "name", "number", "reached", "reader", "slow", "stored", "versions")
@@ -71,14 +71,14 @@ class KnownTopic:
         self.slow: Final = said.slow
         self.durable: Final = said.durable
         self.stored: Final = said.stored  # the store's number
-        # Of a durable topic, by log: the offset before which everything was delivered to plain subscriptions.
+        # Of a durable topic, by log: the offset before which all rows were delivered to plain subscriptions.
         self.reached: Final[dict[int, int]] = {} if before is None else before.reached
         self.versions: Final = tuple(parsed(text) for text in said.schemas)
         self._schemas = {schema.fingerprint: schema for schema in self.versions}
         self.reader = _merged(self.versions)
 
     def read_with(self, declared: Schema) -> None:
-        """Read rows as a version that this client has declared, unless the topic was made anew as something else."""
+        """Read rows as the version that this client has declared, unless a topic made anew has another schema."""
         try:
             for schema in self.versions:
                 relaxed(declared, schema)
@@ -91,7 +91,7 @@ class KnownTopic:
         return self._schemas.get(fingerprint)
 
     def decode(self, data: Buffer) -> Batch:
-        """A batch that was delivered, checked whole."""
+        """A delivered batch, checked whole."""
         schema = self._schemas.get(int.from_bytes(data[8:16], "little"))  # `fingerprint_of`, without a call
         if schema is None:
             raise self._unannounced(data)
@@ -99,7 +99,7 @@ class KnownTopic:
         return batch if schema is self.reader else self._as_read(batch)
 
     def decode_hand(self, hand: Hand) -> LogBatch:
-        """The same for rows out of the topic's log."""
+        """Like `decode`, for rows from the topic's log."""
         schema = self._schemas.get(int.from_bytes(hand.data[8:16], "little"))
         if schema is None:
             raise self._unannounced(hand.data)
@@ -109,15 +109,15 @@ class KnownTopic:
     def _as_read(self, batch: Any) -> Any:
         try:
             return batch.read_as(self.reader)
-        except LimitExceeded:  # very many short rows, and very many fields that they lack: they stay as they are
+        except LimitExceeded:  # very many short rows, and very many fields that they lack: they keep their version
             return batch
 
     def _unannounced(self, data: Buffer) -> ProtocolError:
-        fingerprint_of(data)  # says so when the bytes are too few
+        fingerprint_of(data)  # raises when there are too few bytes
         return ProtocolError(f"a delivery from topic {self.name!r} is of a schema that was not announced")
 
     def info(self, created: bool = False) -> TopicInfo:
-        """For the application."""
+        """The topic, for the application."""
         return TopicInfo(self.name, self.versions[-1], self.versions, self.slow, created, durable=self.durable)
 
 
@@ -137,7 +137,7 @@ def described(said: Mapping[str, Any]) -> TopicInfo:
 
 
 def schema_from(schema: Any) -> Schema:
-    """The schema that a user wrote, in whichever notation."""
+    """The schema that a user wrote, in any notation."""
     if isinstance(schema, Schema):
         return schema
     if isinstance(schema, MessageType):
@@ -153,7 +153,7 @@ def schema_from(schema: Any) -> Schema:
 
 
 def schema_text(schema: Schema) -> str:
-    """A schema as it travels."""
+    """The text of a schema on the wire."""
     return str(schema.message_type or schema)
 
 
@@ -164,7 +164,7 @@ def declaration(
     durable: bool | None = None,
     retain: Retention | Mapping[str, Any] | None = None,
 ) -> Callable[[int], Control]:
-    """The request for a topic: to be made, or, without a schema, to be there."""
+    """The request to declare a topic; without a schema the topic must exist."""
     require_text("the name of a topic", name)
     if slow is not None:
         require_text("a policy for the slow", slow)
@@ -174,7 +174,7 @@ def declaration(
 
 
 def retained(retain: Retention | Mapping[str, Any]) -> dict[str, Any]:
-    """What a topic is to keep, as it travels; `InvalidValue` says what cannot be."""
+    """A topic's retention as on the wire. Raises `InvalidValue` for an invalid one."""
     if isinstance(retain, Mapping):
         names = Retention.__slots__
         for name in retain:
@@ -194,7 +194,7 @@ def retained(retain: Retention | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_text(what: str, value: Any) -> None:
-    """Refuse here what a broker would take for a fault in the protocol, and close the connection over."""
+    """Refuse text that a broker would treat as a protocol error and close the connection over."""
     if not isinstance(value, str):
         raise InvalidValue(f"{what} is a text, not a {type(value).__name__}")
     if not value.isascii():

@@ -1,4 +1,4 @@
-"""A transaction on queues: what is written and taken in it is so when it commits, or not at all."""
+"""A transaction on queues: its writes and reads take effect when it commits, or not at all."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from milepost.wire.queue import NO_PRIORITY
 if TYPE_CHECKING:
     from milepost.client.queue_session import QueueSession
 
-PIECE_BYTES: Final = 1 << 20  # a larger enqueue travels in several frames
-SEND_BYTES: Final = 1 << 20  # that gather here before they are sent without waiting for a request
-# Seconds that a commit may be asked for again: stores remember for ten minutes how a transaction has ended, and would
-# carry it out once more after that.
+PIECE_BYTES: Final = 1 << 20  # a larger enqueue is sent in several frames
+SEND_BYTES: Final = 1 << 20  # gathered here before they are sent without waiting for a request
+# Seconds for which a commit may be repeated: stores remember the outcome of a transaction for ten minutes, and would
+# execute it again after that.
 REPEATED_S: Final = 480.0
-FLUSH_BYTES: Final = 32 << 20  # that may have to be sent again: with more, the broker is asked to carry them out
+FLUSH_BYTES: Final = 32 << 20  # that may have to be sent again: with more, the broker is asked to execute them
 
 
 class Receipt:
-    """What became of an `enqueue`: the IDs of its messages, once the transaction has committed or was flushed."""
+    """The result of an `enqueue`: the IDs of its messages, once the transaction was committed or flushed."""
 
     __slots__ = ("_frames", "_told", "rows")
 
@@ -69,7 +69,7 @@ class Receipt:
         ]
 
     def tell(self, writer: int, transaction: int, numbers: Any) -> None:
-        """One of its frames is in the store: a list of numbers, or the bytes of one. Most never ask for them."""
+        """Add the IDs of one stored frame: a list of numbers, or its bytes, as most programs never ask."""
         self._told.append((writer, transaction, numbers))
 
 
@@ -95,30 +95,30 @@ class Transaction:
                 await tx.enqueue("invoices", invoice(order))
 
     Leaving the block commits; leaving it by an exception, or with a writer's block taken in part, aborts. The
-    transaction outlives a lost connection, if the client is back within the broker's lease; otherwise, and when the
-    broker was started anew, it was undone, and everything raises `TransactionAborted`: run the block again.
+    transaction survives a lost connection if the client reconnects within the broker's lease. Otherwise, and when the
+    broker restarted, it was aborted, and every call raises `TransactionAborted`: run the block again.
     """
 
     def __init__(self, queue_session: QueueSession) -> None:
         self._queue_session = queue_session
         self._session = queue_session.session
         self._client = queue_session.next_number()
-        self._number = 0  # the store's
+        self._number = 0  # the store's number
         self._step = 0
         self._pending: list[_Pending] = []
-        self._untold: deque[Receipt] = deque()  # for each frame that the broker has: whose messages have no IDs yet
+        self._untold: deque[Receipt] = deque()  # for each frame that the broker has: the receipt that lacks its IDs
         self._unsent = self._unconfirmed = 0  # bytes
         self._acks: dict[DurableSubscription, list[tuple[list[BatchRows], int]]] = {}
         self._lock = asyncio.Lock()  # one request at a time
-        self._over: MilepostError | None = None  # why nothing can be done in it any more
-        self._finished = False  # the broker has nothing of it
+        self._over: MilepostError | None = None  # why the transaction can no longer be used
+        self._finished = False  # the broker holds nothing of it
 
     def __repr__(self) -> str:
         return f"<Transaction {self._client}{'' if self._over is None else ', over'}>"
 
     @property
     def number(self) -> int:
-        """T of the messages that it writes; 0 while the broker's store has nothing of it."""
+        """T of the messages that it writes; 0 while the broker's store holds nothing of it."""
         return self._number
 
     # Writing
@@ -136,11 +136,11 @@ class Transaction:
     ) -> Receipt:
         """Put a message into a queue, or many: a list, a batch, an Arrow table, a frame. A dict is one message.
 
-        They are checked here and now: `InvalidValue` or `CheckFailed`, and nothing was enqueued. They travel with the
-        next request of the transaction, so what the broker has against them is raised there, and ends the transaction:
-        `UnknownQueue`, `WrongType`. `type` is the name of the message type, or the type itself; it may be left out
-        where the queue takes only one. `priority` comes before what the queue's function says. Nobody gets a message
-        before `not_before`, or before `delay` seconds have passed, nor after `expires`.
+        They are checked at once: after `InvalidValue` or `CheckFailed`, nothing was enqueued. They are sent with the
+        next request of the transaction, which raises the broker's errors, and these end the transaction:
+        `UnknownQueue`, `WrongType`. `type` is the name of the message type, or the type itself; it may be omitted when
+        the queue takes only one. `priority` overrides the queue's function. A message is not delivered before
+        `not_before`, or before `delay` seconds have passed, nor after `expires`.
         """
         self._require_open()
         require_text("the name of a queue", queue)
@@ -171,7 +171,7 @@ class Transaction:
         return receipt
 
     async def flush(self) -> None:
-        """Have the broker carry out what was enqueued so far, and learn the IDs. Others see it after the commit."""
+        """Have the broker execute the enqueues so far, and learn the IDs. Other clients see them after the commit."""
         await self._ask(
             lambda request, step: Finish(
                 request=request, transaction=self._client, step=step, number=self._number, how="flush"
@@ -196,11 +196,11 @@ class Transaction:
         """Take up to `count` messages: those that satisfy `where`, in the order of `order`, or of their priorities.
 
         `where` is a predicate over the type's members, `order` one or several expressions, each with `asc` or `desc`.
-        When nothing qualifies it waits `timeout` seconds, None for ever, and gives an empty list. `classes` are those
-        that were generated for the type: `NODE_CLASSES`. What is taken is hidden from others; the commit removes it,
-        an abort puts it back. A dequeue that is cancelled aborts the transaction, so that nothing is lost.
+        When no message qualifies, this waits `timeout` seconds, None for ever, and returns an empty list. `classes` are
+        the generated classes of the type: `NODE_CLASSES`. Messages taken are hidden from other readers; the commit
+        removes them, an abort puts them back. A cancelled dequeue aborts the transaction, so that nothing is lost.
 
-        `select` is what `where` was called before, and goes in the version after this one.
+        `select` is the old name of `where`, and will be removed in the next version.
         """
         if select is not None:
             if where is not None:
@@ -219,7 +219,7 @@ class Transaction:
         order: str | None = None,
         timeout: float | None = 0.0,
     ) -> list[TakenBatch]:
-        """The same as batches, each of one type: `part.batch.to_arrow()`, `part.priorities`."""
+        """Like `dequeue`, but as batches, each of one type: `part.batch.to_arrow()`, `part.priorities`."""
         self._require_open()
         require_text("the name of a queue", queue)
         for what, text in (("the name of a type", type), ("a predicate", where), ("an ordering", order)):
@@ -241,18 +241,18 @@ class Transaction:
 
             value, again = await self._ask(request, wait_s + self._session.timeout)
             groups: list[TakenBatch] = list(value.get("groups", ()))
-            # A broker whose client is away ends its wait; so it is asked again when there is time left.
+            # A broker that loses its client ends the wait; so repeat the request while there is time left.
             if groups or timeout == 0 or clock() >= end or not (again or end == math.inf):
                 return groups
 
     # Subscriptions that feed queues
 
     def ack(self, what: Any) -> None:
-        """Acknowledge messages of a durable subscription with the commit: its cursor moves if and only if that is done.
+        """Acknowledge messages of a durable subscription with the commit: its cursor moves if and only if it succeeds.
 
-        `what` is a message, a `LogBatch`, or the subscription: then all that it has handed out so far. It was
-        subscribed with ack="explicit". After an abort they wait for their acknowledgement as before; when the
-        connection broke meanwhile they come again, and the commit fails with `AckMismatch`.
+        `what` is a message, a `LogBatch`, or the subscription, for all messages that it has handed out so far. The
+        subscription has ack="explicit". After an abort its messages wait for their acknowledgement as before; if the
+        connection broke meanwhile they are delivered again, and the commit fails with `AckMismatch`.
         """
         self._require_open()
         if isinstance(what, DurableSubscription):
@@ -261,20 +261,17 @@ class Transaction:
             subscription = self._queue_session.subscription_of(what)
             self._acks.setdefault(subscription, []).append(subscription.named(what))
 
-    # Ends
+    # Ending
 
     async def commit(self, *, decision: tuple[str, str] | None = None) -> None:
-        """Everything that was done in this transaction is so: stored, and synced to disk, when this returns.
+        """Commit: when this returns, all effects of the transaction are stored, and synced to disk.
 
-        When the connection breaks meanwhile, it is asked again on the next one, for up to eight minutes, and what came
-        of it is what this tells. `OutcomeUnknown` when there was no connection for so long, or the client was closed:
-        then, and after a commit that was cancelled, it may be done or not. `BlockIncomplete` leaves the transaction as
-        it is; after any other error it is undone. `decision`, a name and a participant, is stored with it: see
-        `prepare`.
+        When the connection breaks meanwhile, the commit is repeated on the next one, for up to eight minutes, and this
+        reports its outcome. `OutcomeUnknown` when there was no connection for so long, or the client was closed: then,
+        and after a cancelled commit, it may have happened or not. `BlockIncomplete` leaves the transaction open; after
+        any other error it is aborted. `decision`, a name and a participant, is stored with it: see `prepare`.
         """
-        if (
-            self._over is None and not self._step and not self._acks
-        ):  # nothing was asked of the broker, which never heard of it
+        if self._over is None and not self._step and not self._acks:  # the broker never heard of it
             self._end(NoTransaction("this transaction was committed; begin another with client.transaction()"))
             return
         told = None if decision is None else {"gid": decision[0], "participant": decision[1]}
@@ -290,7 +287,7 @@ class Transaction:
         self._require_open()
         reserved: list[DurableSubscription] = []
         try:
-            # In the order of their numbers: two transactions that acknowledge the same must not wait for each other.
+            # Ordered by number: two transactions that acknowledge the same subscriptions must not deadlock.
             for subscription in sorted(self._acks, key=lambda each: each.number):
                 spans = [span for some, _ in self._acks[subscription] for span in some]
                 acks.append(await subscription.acks.reserve(spans))
@@ -300,7 +297,7 @@ class Transaction:
         except BlockIncomplete:
             raise
         except AckMismatch:
-            self._acks.clear()  # they come again
+            self._acks.clear()  # they are delivered again
             self._give_up(
                 TransactionAborted("messages that it acknowledges come again, so it was undone; run it again")
             )
@@ -314,7 +311,7 @@ class Transaction:
         self._end(NoTransaction("this transaction was committed; begin another with client.transaction()"))
 
     async def prepare(self, gid: str, coordinator: str) -> None:
-        """Be ready to commit or to undo, whatever happens, until `AsyncClient.decide` says which."""
+        """Be ready to commit or to abort, whatever happens, until `AsyncClient.decide` decides."""
         if self._acks:
             raise InvalidValue("a transaction that acknowledges messages of a subscription is committed, not prepared")
 
@@ -334,15 +331,15 @@ class Transaction:
         self._end(NoTransaction(f"this transaction is prepared; decide about it by its name, {gid!r}"))
 
     async def abort(self) -> None:
-        """Nothing that was done in this transaction is so: what it took is there again, what it wrote is gone."""
+        """Undo the transaction: messages that it took are back, messages that it wrote are gone."""
         over = NoTransaction("this transaction was aborted; begin another with client.transaction()")
         if isinstance(self._over, TransactionAborted):
-            self._over = over  # as it was told: leaving the block raises nothing
+            self._over = over  # the abort is expected now: leaving the block raises nothing
         self._give_up(over)
         try:
             await self._queue_session.aborted(self)
         except MilepostError:
-            pass  # the client is closed, or not connected: its broker undoes it
+            pass  # the client is closed, or not connected: its broker aborts the transaction
 
     async def __aenter__(self) -> Transaction:
         self._session.require_open()
@@ -367,7 +364,7 @@ class Transaction:
         self._pending.clear()
 
     def _give_up(self, over: MilepostError) -> None:
-        """Whatever the broker has of it is to be undone; it is told until it answers, by a task of the client's."""
+        """Abort the transaction at the broker: a task of the client repeats the request until it is answered."""
         if self._finished:
             return
         begun = self._step
@@ -380,7 +377,7 @@ class Transaction:
             self._queue_session.abort(self)
 
     async def tell_abort(self) -> None:
-        """Tell the broker that this transaction is over. Called until it has answered."""
+        """Tell the broker that this transaction is over. Called until the broker answers."""
         self._step += 1
         step = self._step
 
@@ -399,10 +396,10 @@ class Transaction:
     async def _ask(
         self, make: Callable[[int, int], Control], timeout: float | None, *, ends: bool = False
     ) -> tuple[Any, bool]:
-        """A request's value, and whether it was sent more than once.
+        """The reply to a request, and whether it was sent more than once.
 
-        What fails without an answer leaves open what the broker has done: the transaction is undone then, unless it
-        `ends` with this request, and that may have been done.
+        After a failure without an answer it is unknown what the broker did: the transaction is aborted then, unless
+        this request `ends` it and may have succeeded.
         """
         async with self._lock:
             self._require_open()
@@ -413,7 +410,7 @@ class Transaction:
                 async with asyncio.timeout(timeout) as limit:
                     while True:
                         connection = await self._session.connected()
-                        if ends and again and time.time() > began + REPEATED_S:  # the machine has slept meanwhile
+                        if ends and again and time.time() > began + REPEATED_S:  # the machine was suspended meanwhile
                             raise TimeoutError
                         try:
                             before = await self._sent(connection, step)
@@ -440,11 +437,11 @@ class Transaction:
             return value, again
 
     def _failed(self, error: BaseException, step: int, timeout: float) -> NoReturn:
-        """A request has failed, and was not the one that ends the transaction, or was answered."""
+        """Handle a failed request that was answered or does not end the transaction."""
         if isinstance(error, TransactionAborted):
             self._give_up(error)
         elif isinstance(error, MilepostError):
-            self._queue_session.forget()  # a queue or a type may be another by now
+            self._queue_session.forget()  # a queue or a type may have changed
             self._confirm(step, None)
         elif isinstance(error, TimeoutError):
             late = TimedOut(f"the broker did not answer within {timeout:g} s; this transaction is undone")
@@ -455,9 +452,9 @@ class Transaction:
         raise error
 
     async def _sent(self, connection: BrokerConnection, step: int) -> list[Buffer]:
-        """Send what was enqueued before a step and is not on this connection yet, but for the parts of its last frames.
+        """Send frames enqueued before a step that are not on this connection yet. Returns the parts of the last frames.
 
-        Those go with the request, in one write; what has to wait for room is not kept for that.
+        Those are written together with the request; frames that must wait for room are written at once.
         """
         parts: list[Buffer] = []
         for pending in self._pending:
@@ -485,7 +482,7 @@ class Transaction:
                     pass  # it is sent again with the next request
 
     def _confirm(self, step: int, value: Any) -> None:
-        """The broker has answered: it has what was sent before, or has refused it."""
+        """Handle an answer: the broker has executed or refused all frames sent before."""
         done = [pending for pending in self._pending if pending.frame.step < step]
         self._pending = self._pending[len(done) :]
         self._untold += [pending.receipt for pending in done]
@@ -528,7 +525,7 @@ MOST_SECONDS: Final = 1e11  # more than three thousand years
 def _priority(value: Any) -> float:
     try:
         number = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
-    except OverflowError:  # of an integer
+    except OverflowError:  # an integer too large for a float
         number = math.inf
     if not math.isfinite(number):
         raise InvalidValue(f"priority={value!r:.40}: takes a finite number")
@@ -536,7 +533,7 @@ def _priority(value: Any) -> float:
 
 
 def _pieces(batch: Batch, most: int) -> list[Batch]:
-    """A batch in pieces of about so many bytes; one row is never split."""
+    """A batch in pieces of about `most` bytes; one row is never split."""
     if len(batch.data) <= most or len(batch) == 1:
         return [batch]
     rows = max(1, len(batch) * most // len(batch.data))

@@ -1,4 +1,4 @@
-"""The verbs of a client about transfers, and about transactions over two brokers."""
+"""The verbs of a client about transfers, and about transactions across two brokers."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from milepost.wire import (
 
 @dataclass(frozen=True, slots=True)
 class TransferInfo:
-    """A queue that goes on to one of another broker."""
+    """A queue that is transferred to a queue of another broker."""
 
     queue: str
     address: str
-    target: str  # the queue there
+    target: str  # the queue at the other broker
     created_at: datetime
-    messages: int  # that have gone over, as the broker told last
-    error: str  # what is in the way; empty: nothing
+    messages: int  # transferred, as of the broker's last report
+    error: str  # why the transfer does not proceed; empty: it does
 
 
 @dataclass(frozen=True, slots=True)
 class HoldingInfo:
-    """What a transaction has taken out of queues."""
+    """The messages that a transaction has taken out of queues."""
 
-    remaining: int  # messages of blocks that it has begun, without which it cannot commit
-    ends: Mapping[int, datetime]  # number of a message: when its time is over, if it has one
+    remaining: int  # messages left in blocks that it has begun, without which it cannot commit
+    ends: Mapping[int, datetime]  # number of a message: when it expires, if it does
 
 
 class TransferVerbs:
-    """What `AsyncClient` can do with transfers."""
+    """The verbs of `AsyncClient` for transfers."""
 
     _session: ClientSession
 
@@ -53,8 +53,8 @@ class TransferVerbs:
     async def transfer(self, queue: str, address: str, target: str) -> None:
         """Have the broker transfer a queue to the queue `target` of the broker at `address`, until `delete_transfer`.
 
-        Each message is there once and gone here once, whatever breaks in between. The same again changes nothing;
-        `InvalidValue` when the queue goes elsewhere.
+        Each message is moved exactly once, whatever fails in between. A repeated call changes nothing. Raises
+        `InvalidValue` when the queue is transferred elsewhere.
         """
         for what, text in (("the name of a queue", queue), ("an address", address), ("the name of a queue", target)):
             require_text(what, text)
@@ -63,12 +63,12 @@ class TransferVerbs:
         )
 
     async def delete_transfer(self, queue: str) -> None:
-        """Transfer a queue no more; `InvalidValue` when it was not."""
+        """End the transfer of a queue. Raises `InvalidValue` when there is none."""
         require_text("the name of a queue", queue)
         await self._session.ask(lambda request: DeleteTransfer(request=request, queue=queue), again=False)
 
     async def transfers(self) -> list[TransferInfo]:
-        """All transfers, and how they are."""
+        """All transfers and their state."""
         found = await self._session.ask(lambda request: Transfers(request=request))
         return [
             TransferInfo(
@@ -78,10 +78,10 @@ class TransferVerbs:
             for each in found
         ]  # fmt: skip
 
-    # Transactions over two brokers: the one that was prepared,
+    # Transactions across two brokers: at the participant, which prepared
 
     async def decide(self, gid: str, commit: bool) -> bool:
-        """End a transaction that was prepared under this name; whether it had ended so before."""
+        """End a transaction that was prepared under this name. Returns whether it had already ended this way."""
         require_text("the name of a transaction", gid)
         reply = await self._session.ask(lambda request: Decide(request=request, gid=gid, commit=commit))
         return bool(reply["repeated"])
@@ -91,7 +91,7 @@ class TransferVerbs:
         found = await self._session.ask(lambda request: ListInDoubt(request=request, coordinator=coordinator))
         return [(gid, decider) for gid, decider in found]
 
-    # and the one that decides
+    # Transactions across two brokers: at the coordinator, which decides
 
     async def decisions(self) -> list[tuple[str, str]]:
         """The decisions to commit that this broker's store has not forgotten: name and participant."""
@@ -99,20 +99,20 @@ class TransferVerbs:
         return [(gid, participant) for gid, participant in found]
 
     async def forget_decision(self, gid: str) -> None:
-        """The participant has committed."""
+        """Forget a decision: the participant has committed."""
         require_text("the name of a transaction", gid)
         await self._session.ask(lambda request: ForgetDecision(request=request, gid=gid))
 
     async def settle(self, gid: str, number: int) -> bool:
-        """Whether the other half of a transaction is to commit; the answer is the same for ever.
+        """Whether the other half of a transaction must commit; the answer never changes.
 
-        `number` is that of the transaction here whose commit decides: if it is still under way, it is undone.
+        `number` is that of the transaction here whose commit decides: if it is still open, it is aborted.
         """
         require_text("the name of a transaction", gid)
         reply: Any = await self._session.ask(lambda request: Settle(request=request, gid=gid, number=number))
         return bool(reply["commit"])
 
     async def holding(self, number: int) -> HoldingInfo:
-        """What is to be known of the messages that a transaction under way has taken; `Transaction.number`."""
+        """Describe the messages that the open transaction `number` has taken; see `Transaction.number`."""
         reply = await self._session.ask(lambda request: HoldingRequest(request=request, number=number))
         return HoldingInfo(int(reply["remaining"]), {int(number): timestamp_of(ends) for number, ends in reply["ends"]})

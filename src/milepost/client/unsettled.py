@@ -1,4 +1,4 @@
-"""Durable puts between the frame that took them away and the broker's word that they are stored."""
+"""Durable puts between their frame and the broker's answer that they are stored."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ UNSENT: Final = 1 << 62  # a put number that no connection reaches
 class PendingPut:
     """Rows of one put, from the outbox until they are stored: all or none.
 
-    One part is the batch of one PUT frame. An atomic put has several, and the others have one. Rows get their IDs when
-    the frames leave. `waiters` may be shared with the puts before it when one call took several frames: `final` is the
-    put whose storing means that all are stored, and the failing of any fails them.
+    A part is the batch of one PUT frame. An atomic put has several parts, any other put one. Rows get their IDs when
+    the frames are sent. When one call took several frames, its puts share `waiters`: storing the `final` put means that
+    all are stored, and the failure of any put fails them.
     """
 
     __slots__ = ("doubtful", "final", "first", "key", "last", "parts", "stamp", "unwatched", "waiters")
@@ -28,13 +28,13 @@ class PendingPut:
         self, parts: list[tuple[Outbox, Batch]], waiters: list[asyncio.Future[None]], key: bytes = b"", stamp: int = 0
     ) -> None:
         self.parts = parts
-        self.waiters: Final = waiters  # of durable puts: for the storing of its rows
-        self.key: Final = key  # of its single row, which leaves in a frame of its own; empty for rows without one
-        self.stamp = stamp  # of the last row; 0: it has not left
-        self.unwatched = False  # some of the rows have no waiter: the next flush raises if they fail
+        self.waiters: Final = waiters  # of durable puts: wait until its rows are stored
+        self.key: Final = key  # of its single row, which has its own frame; empty for rows without one
+        self.stamp = stamp  # of the last row; 0: not sent yet
+        self.unwatched = False  # some rows have no waiter: the next flush raises if they fail
         self.final = True
         self.first = self.last = UNSENT  # numbers of its PUT frames on this connection
-        self.doubtful = False  # it is sent again, though it may be stored: then a duplicate is this one itself
+        self.doubtful = False  # sent again though it may be stored: then a duplicate is this put itself
 
     @property
     def batch(self) -> Batch:
@@ -59,11 +59,11 @@ class PendingPut:
 
 
 class Unsettled:
-    """Puts that have left, in the order of their stamps, which is also that of their put numbers."""
+    """Puts that were sent, in the order of their stamps, which is also that of their put numbers."""
 
     def __init__(self) -> None:
         self.puts: Final[deque[PendingPut]] = deque()
-        self.bytes = 0  # of their batches: kept for sending them again
+        self.bytes = 0  # of their batches: kept to be sent again
 
     def __len__(self) -> int:
         return len(self.puts)
@@ -73,15 +73,15 @@ class Unsettled:
         self.bytes += put.bytes
 
     def stored(self, number: int) -> None:
-        """Everything up to a put's number is stored."""
+        """All puts up to this number are stored."""
         while self.puts and self.puts[0].last <= number:
             self._pop().stored()
 
     def reached(self, high_water: int) -> None:
-        """What a publisher's high water says on a new connection: everything up to the put with that stamp is stored.
+        """Settle puts up to the one whose stamp is the high water on a new connection: they are stored.
 
         A high water between the stamps of puts is not that of a commit, because each put is stored all or none: the
-        broker may have seen a live put with that stamp. Then all are sent again, and the store takes those that it
+        broker may have seen a live put with that stamp. Then all puts are sent again, and the store takes those that it
         does not have.
         """
         if any(put.stamp == high_water for put in self.puts):
@@ -96,26 +96,26 @@ class Unsettled:
         return put
 
     def numbered(self, number: int) -> PendingPut | None:
-        """The put that a frame belongs to, by the number of the frame."""
+        """The put that the frame with this number belongs to."""
         for put in self.puts:
             if number <= put.last:
                 return put if put.first <= number else None
         return None
 
     def fail(self, put: PendingPut, error: Exception) -> None:
-        """One is refused; the others go on."""
+        """Fail a refused put; the others stay."""
         self.puts.remove(put)
         self.bytes -= put.bytes
         put.failed(error)
 
     def repeated(self, put: PendingPut) -> None:
-        """One turned out to have been stored before."""
+        """Settle a put that turned out to be stored already."""
         self.puts.remove(put)
         self.bytes -= put.bytes
         put.stored()
 
     def sent_from(self, number: int) -> list[PendingPut]:
-        """Those that were sent with or behind a put."""
+        """The put with this number, and all that were sent after it."""
         return [put for put in self.puts if number <= put.last < UNSENT]
 
     def fail_all(self, error: Exception) -> None:
@@ -123,12 +123,12 @@ class Unsettled:
             self._pop().failed(error)
 
     def unsent(self) -> None:
-        """The connection is gone: its numbers mean nothing any more."""
+        """The connection is gone, and its put numbers with it."""
         for put in self.puts:
             put.first = put.last = UNSENT
 
     def readdress(self, publisher: int, broker: int) -> None:
-        """Rows that go to another broker than the one they were stamped for carry its number; stamps stay."""
+        """Give rows the numbers of another broker than the one they were stamped for; stamps stay."""
         for put in self.puts:
             put.parts = [
                 (box, batch.stamped(Ids.single(publisher, broker, batch.ids.stamps)))

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class DeliveryWindow:
-    """Bounds what brokers may send before it is taken. Deliveries of a lost connection that wait here still count.
+    """Bounds the delivered bytes that the application has not taken, including those of lost connections.
 
-    Each connection begins with what is left of the window, and is given credit for whatever is taken, no matter on
-    which connection it came. So many reconnections hold no more bytes than one connection does.
+    Each connection begins with the unused part of the window, and gets credit for all deliveries that are taken,
+    whichever connection brought them. So a client that reconnects often holds no more bytes than one connection may.
     """
 
     __slots__ = ("_connection", "_taken", "allowed", "held", "size")
@@ -23,24 +23,24 @@ class DeliveryWindow:
         self.size = size  # bytes
         self.allowed = size  # bytes; what the broker allows
         self.held = 0  # bytes that were delivered and not yet taken
-        self._taken = 0  # bytes that were taken and are not yet given back
+        self._taken = 0  # bytes that were taken and not yet credited
         self._connection: BrokerConnection | None = None
 
     def begin(self, connection: BrokerConnection) -> int:
-        """A new connection is about to introduce itself: the bytes that are in use."""
+        """Begin a new connection. Returns the bytes in use, for its HELLO."""
         self._connection = connection
         self._taken = 0
         return self.held
 
     def consumed(self, size: int) -> None:
-        """The application has taken a delivery of `size` bytes. Credit goes back in large pieces: it costs a frame."""
+        """The application has taken a delivery of `size` bytes. Credit is sent in large amounts: it costs a frame."""
         self.held -= size
         self._taken += size
         if 2 * self._taken >= self.allowed:
             self.give_back()
 
     def give_back(self) -> None:
-        """Give credit for what was taken, if there is a connection to give it to."""
+        """Send credit for the bytes taken, if there is a connection."""
         connection = self._connection
         if self._taken and connection is not None and connection.alive:
             connection.say(Credit(self._taken))
@@ -48,7 +48,7 @@ class DeliveryWindow:
 
 
 class DeliveryCredit:
-    """The bytes of a delivery: they go back to the broker as credit when all its subscriptions have taken it."""
+    """The bytes of a delivery, credited to the broker when all its subscriptions have taken it."""
 
     __slots__ = ("_holders", "_size", "_window")
 
@@ -58,7 +58,7 @@ class DeliveryCredit:
         self._holders = holders
 
     def release(self) -> None:
-        """A subscription has taken it."""
+        """Called when a subscription has taken the delivery."""
         self._holders -= 1
         if not self._holders:
             self._window.consumed(self._size)

@@ -1,8 +1,8 @@
 """Workers: functions that are called with messages of a queue, each call in a transaction.
 
-What fails may succeed later, so it is tried again after a pause, which grows. A message whose function failed stays in
-its transaction during the pause: once it is back, another worker takes it at once, and `max_deliveries` of them would
-be spent in milliseconds. What a dequeue refuses for good, such as a wrong name in a predicate, ends all workers.
+A failure may be temporary, so the worker retries after a growing pause. A message whose function failed stays in its
+transaction during the pause: otherwise another worker would take it at once, and `max_deliveries` would be spent in
+milliseconds. An error of a dequeue that no retry can fix, such as a wrong name in a predicate, ends all workers.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from milepost.errors import (
     WrongType,
 )
 
-WAIT_S: Final = 60.0  # of one dequeue: the broker tells at once when there is something, so this only has to be long
-BACKOFF_S: Final = 1.0  # the longest first pause after a failure: what fails for a moment works again after it
-LONGEST_S: Final = 60.0  # … and any later one, unless the first was longer
-SHOWN_CHARS: Final = 200  # of what a function raised, in the log
+WAIT_S: Final = 60.0  # of one dequeue: the broker answers at once when there is a message, so this only has to be long
+BACKOFF_S: Final = 1.0  # bound of the first pause after a failure: enough for a short outage
+LONGEST_S: Final = 60.0  # bound of any later pause, unless the first was longer
+SHOWN_CHARS: Final = 200  # of a function's exception, in the log
 
-# Of a dequeue: the worker is declared wrongly, or its client has ended. `retriable` does not tell this: a query that
-# took too long, or a store that fails, is nothing that a caller should repeat at once, and a worker pauses first.
+# Errors of a dequeue when the worker is declared wrongly, or its client has ended. `retriable` is another question:
+# a caller should not repeat a query that took too long, or a store that fails, at once, but a worker pauses first.
 ENDING: Final = (
     QueryError, UnknownQueue, UnknownType, WrongType, InvalidValue,
     Closed, Fenced, StateLost, HandshakeRefused, ProtocolError,
@@ -53,10 +53,10 @@ _log = logging.getLogger("milepost.client")
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A function, and the messages that it wants."""
+    """A function, and the messages that it takes."""
 
     handler: Callable[..., Any]
-    with_transaction: bool  # it takes that as its second argument
+    with_transaction: bool  # the function takes the transaction as its second argument
     queue: str
     kind: str | None
     where: str | None
@@ -67,21 +67,21 @@ class Worker:
     backoff: float  # seconds
 
     def backoff_anew(self) -> Backoff:
-        """The pauses of one of its tasks, from the first on."""
+        """New pauses for one of its tasks, from the first on."""
         return Backoff(first=self.backoff, longest=LONGEST_S)
 
 
 class _HandlerFailed(Exception):
-    """A function raised; that was told, and the pause is over."""
+    """A function raised; the error was logged, and the pause is over."""
 
 
 class QueueWorkers:
-    """Those of one client."""
+    """The workers of one client."""
 
     def __init__(self) -> None:
         self._workers: list[Worker] = []
-        self._stop: asyncio.Event | None = None  # while they run
-        self._refused: MilepostError | None = None  # what ended them: a dequeue that no retry can mend
+        self._stop: asyncio.Event | None = None  # set while they run
+        self._refused: MilepostError | None = None  # the error that ended them: a dequeue that no retry can fix
         self.handled = 0  # messages, in transactions that were committed
         self.failed = 0  # transactions
 
@@ -106,7 +106,7 @@ class QueueWorkers:
         return register
 
     async def run(self, begin: Callable[[], Transaction], over: Callable[[], Awaitable[None]]) -> None:
-        """Until they are stopped; raises what ended the client, or what a dequeue is refused with for good.
+        """Run until stopped. Raises the error that ended the client, or that of a dequeue which no retry can fix.
 
         `over` returns when the client has ended.
         """
@@ -130,7 +130,7 @@ class QueueWorkers:
             raise self._refused
 
     def stop(self) -> None:
-        """Take no more messages; those that were taken are finished."""
+        """Take no more messages; those already taken are finished."""
         if self._stop is not None:
             self._stop.set()
 
@@ -139,7 +139,7 @@ class QueueWorkers:
     ) -> None:
         backoff = worker.backoff_anew()
         while not stop.is_set():
-            transaction = begin()  # raises what ended the client, and that ends all workers
+            transaction = begin()  # raises the error that ended the client, which ends all workers
             found: list[QueueMessage] | None = None
             try:
                 async with transaction:
@@ -158,10 +158,10 @@ class QueueWorkers:
             except (Exception, asyncio.CancelledError) as error:
                 _pass_cancellation(error)
                 if found is None and isinstance(error, ENDING):
-                    if self._refused is None:  # said at once, too: a program may wait for something else
+                    if self._refused is None:  # also logged at once: the program may be waiting for something else
                         _log.error("queue %s: the workers end: %s", worker.queue, error)
                         self._refused = error
-                    stop.set()  # the others finish what they have
+                    stop.set()  # the others finish their messages
                     return
                 self.failed += 1
                 what = "a dequeue failed" if found is None else f"the commit of {len(found)} messages failed"
@@ -173,14 +173,14 @@ class QueueWorkers:
 
 
 def _pass_cancellation(error: BaseException) -> None:
-    """Raise the cancellation of this task. Otherwise what a function waited for was cancelled, and it failed."""
+    """Raise if this task was cancelled. Otherwise only an awaitable of the function was, which counts as a failure."""
     current = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
         raise error
 
 
 def _place(error: BaseException) -> str:
-    """Where a handler raised, in words."""
+    """The file and line where a handler raised, for the log."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
 
@@ -189,7 +189,7 @@ async def _pause(
     worker: Worker, what: str, error: BaseException, backoff: Backoff, stop: asyncio.Event,
     over: Callable[[], Awaitable[None]],
 ) -> None:  # fmt: skip
-    """Tell of a failure, in one line, and wait. Half of the time is drawn, so that workers do not go on together."""
+    """Log a failure in one line, and wait. Half of the time is random, so that workers do not retry together."""
     seconds = (backoff.bound + backoff.next()) / 2
     _log.error("queue %s: %s in %.1f s: %s", worker.queue, what, seconds, repr(error)[:SHOWN_CHARS])
     _log.debug("queue %s: where that was raised", worker.queue, exc_info=error)
@@ -202,7 +202,7 @@ async def _pause(
 
 
 async def _next(worker: Worker, transaction: Transaction, stop: asyncio.Event) -> list[QueueMessage]:
-    """The next messages, or none when the worker is to stop."""
+    """The next messages, or none when the worker must stop."""
     stopping = asyncio.ensure_future(stop.wait())
     try:
         while not stop.is_set():
@@ -218,12 +218,12 @@ async def _next(worker: Worker, transaction: Transaction, stop: asyncio.Event) -
                     return found
             finally:
                 if not taking.done():
-                    taking.cancel()  # which aborts the transaction: nothing that comes now is lost
+                    taking.cancel()  # which aborts the transaction: no message that arrives now is lost
                     with suppress(asyncio.CancelledError):
                         await taking
                     await transaction.abort()
                 elif not taking.cancelled():
-                    taking.exception()  # or asyncio would say that nobody has looked, when this task is cancelled
+                    taking.exception()  # or asyncio would report an unretrieved exception when this task is cancelled
         return []
     finally:
         stopping.cancel()
@@ -236,7 +236,7 @@ async def _call(worker: Worker, message: QueueMessage, transaction: Transaction)
 
 
 def takes_two(handler: Callable[..., Any]) -> bool:
-    """Whether a worker wants its transaction too."""
+    """Whether a worker takes its transaction too."""
     if not callable(handler):
         raise InvalidValue(f"a worker is a function of a message, not {handler!r:.60}")
     try:

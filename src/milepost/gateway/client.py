@@ -1,4 +1,4 @@
-"""The client that a gateway is, to its broker."""
+"""The client by which a gateway connects to its broker."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from milepost.client import AsyncClient
 
 
 class GatewayClient(AsyncClient):
-    """A client whose connections say that they speak for clients of another protocol."""
+    """A client whose connections declare that they act for clients of another protocol."""
 
     _kind: ClassVar = "gateway"

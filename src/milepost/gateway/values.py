@@ -140,7 +140,7 @@ def converter(schema: Schema, *, quick: bool = False, schema_chars: int | None =
 
 
 def value_converter(schema: Schema, kind: Type, path: str) -> Convert:
-    """The same for one value of a type within the schema. `path` names it in errors."""
+    """Like `converter`, for one value of a type within the schema. `path` names it in errors."""
     made = _Converters(schema).of(kind, path)
     return made if made is not None else lambda value: value
 
@@ -178,7 +178,7 @@ class _Converters:
                     return self.of(self.schema.resolve(kind), path)
                 made: list[
                     Convert | None
-                ] = []  # made when the first value comes: for a recursive type it would never end
+                ] = []  # made for the first value: for a recursive type, making it at once would never end
 
                 def deep(value: Any) -> Any:
                     if not made:

@@ -1,8 +1,8 @@
-"""Moves frames between two ends. The scheme of the address says how: `milepost://host:port` or `inproc://name`.
+"""Moves frames between two ends, by the scheme of the address: `milepost://host:port` or `inproc://name`.
 
 ::
 
-    channel        what both ends see of a connection: `Channel` to write to, `Receiver` to be told
+    channel     what both ends see of a connection: `Channel` to write to, `Receiver` with its callbacks
     tcp         real sockets, by uvloop where it is installed
     inproc      two ends in one event loop, for tests; the same bytes, the same limits, no sockets
 

@@ -1,11 +1,11 @@
-"""Which connections a listener takes: no address gets all of them, and some file descriptors are never used for any.
+"""Which connections a listener accepts: no address may use all of them, and some file descriptors stay reserved.
 
-A process without descriptors cannot even open its own files. So connections stop short of the limit by a reserve, for
-the store, the logs and whatever else the process opens. Descriptors are numbered from the lowest free one, so the
-number of a new one tells how many are in use, in the whole process.
+A process without free descriptors cannot even open its own files. So connections leave a reserve, for the store, the
+logs and other files of the process. Descriptors are numbered from the lowest free one, so the number of a new one
+tells how many are in use, in the whole process.
 
-A connection that has not shaken hands yet makes room for a new one: those that connect and say nothing, again and
-again, keep nobody out.
+When there is no room, a connection without a handshake is closed for a new one: so clients that only connect, again
+and again, keep no other client out.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from milepost.errors import Overloaded
 
 RESERVED: Final = 64  # descriptors that connections leave to the rest of the process: stores open some twenty
 RESERVED_PART: Final = 4  # of few descriptors, a quarter
-LOGGED_S: Final = 10.0  # seconds between two lines in the log about connections that were not taken
+LOGGED_S: Final = 10.0  # seconds between two log lines about refused connections
 
 log = logging.getLogger("milepost.transport")
 
 
 class AdmissionCandidate(Protocol):
-    """A connection, as far as it can be made to end."""
+    """A connection that can be closed."""
 
     def abort(self) -> None: ...
 
@@ -45,7 +45,7 @@ class ConnectionAdmission:
         self._addresses: Counter[str] = Counter()  # connections by address
         self._strangers: dict[
             AdmissionCandidate, str
-        ] = {}  # those before the handshake, oldest first, with their addresses
+        ] = {}  # connections before the handshake, oldest first, with their addresses
         self._known: dict[AdmissionCandidate, str] = {}
         self._unlogged = 0
         self._why = ""
@@ -53,7 +53,7 @@ class ConnectionAdmission:
         self.refused = 0
 
     def require(self, descriptor: int, host: str) -> str:
-        """The address that a new connection counts for; `Overloaded` when it cannot be taken."""
+        """The address that a new connection counts for. Raises `Overloaded` when it cannot be accepted."""
         address = _address(host)
         why = ""
         if self._addresses.get(address, 0) >= self._per_address and not self._make_room(address):
@@ -66,7 +66,7 @@ class ConnectionAdmission:
         raise Overloaded(f"this broker takes no more connections now: {why}; try again later")
 
     def _make_room(self, address: str | None) -> bool:
-        """End the oldest connection without a handshake, of an address or of all."""
+        """Close the oldest connection without a handshake, of an address or of all."""
         for stranger, where in self._strangers.items():
             if address is None or where == address:
                 self.left(stranger)
@@ -80,13 +80,13 @@ class ConnectionAdmission:
         self._strangers[stranger] = address
 
     def greeted(self, stranger: AdmissionCandidate) -> None:
-        """The handshake is done."""
+        """Called after the handshake."""
         address = self._strangers.pop(stranger, None)
         if address is not None:
             self._known[stranger] = address
 
     def left(self, stranger: AdmissionCandidate) -> None:
-        """A connection is gone; told as often as anybody likes."""
+        """Called when a connection is gone; repeated calls have no effect."""
         address = self._strangers.pop(stranger, None) or self._known.pop(stranger, None)
         if address is not None:
             self._addresses[address] -= 1
@@ -96,7 +96,7 @@ class ConnectionAdmission:
     # The log
 
     def tell(self, why: str) -> None:
-        """A connection was not taken, or had to go. The first is logged at once; what follows soon, in one line."""
+        """Log a refused or closed connection: the first at once, those that follow soon in one line."""
         self.refused += 1
         self._unlogged += 1
         self._why = why
@@ -111,7 +111,7 @@ class ConnectionAdmission:
             self._flushing = asyncio.get_running_loop().call_later(LOGGED_S, self._write)
 
     def close(self) -> None:
-        """Say what was not said yet."""
+        """Log the refusals that are not logged yet."""
         if self._flushing is not None:
             self._flushing.cancel()
             self._write()
@@ -120,7 +120,7 @@ class ConnectionAdmission:
 
 
 def _address(host: str) -> str:
-    """What counts as one address: of IPv6, the network that one machine usually has to itself."""
+    """The unit that counts as one address: for IPv6, the network that one machine usually has to itself."""
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,7 +1,7 @@
 """What both ends see of a connection.
 
-A `Receiver` is told, in the event loop's thread: `connected`, then `frames` for everything that arrived at once, and in
-the end `lost`, once. A `Channel` is written to. Nothing here is a coroutine: what must wait, waits in its own room.
+A `Receiver` is called in the event loop's thread: `connected`, then `frames` with all frames that arrived at once, and
+at the end `lost`, once. A `Channel` is written to. Nothing here is a coroutine: callers wait in queues of their own.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from milepost.wire import Frame
 class Channel(Protocol):
     """One end of a connection, to write to."""
 
-    peer: str  # who is at the other end, for people
+    peer: str  # description of the other end, for people
     fast_path: Callable[[int], bool] | None
-    """Called first by channels that read into `buffer`: whether these bytes, the start of a frame, were handled."""
+    """Called first by channels that read into `buffer`. Returns whether it handled these bytes, which begin a frame."""
 
     growing: Callable[[int], None] | None
-    """Told how many bytes of an unfinished frame are here, whenever some came and finished none."""
+    """Called with the bytes so far of an unfinished frame, whenever a read finished no frame."""
 
     @property
     def buffer(self) -> bytearray:
-        """Where bytes between frames are read to."""
+        """The buffer that bytes between frames are read into."""
 
     def write(self, *parts: bytes | bytearray | memoryview) -> bool:
-        """Send bytes: whole frames, in order. They are handed to the system at once as far as it takes them.
+        """Send bytes: whole frames, in order. They are passed to the system at once as far as it takes them.
 
-        False when something had to be kept; then `Receiver.drained` is called when nothing is kept any more. Bytes
+        Returns False when some bytes were buffered; `Receiver.drained` is called when the buffer is empty again. Bytes
         written after the channel was lost are dropped.
         """
 
@@ -40,22 +40,22 @@ class Channel(Protocol):
         """Bytes that the system has not taken yet."""
 
     def set_limit(self, limit: int) -> None:
-        """The longest frame that may arrive from now on; `limits.HELLO_BYTES` at first."""
+        """Set the longest frame that may arrive from now on; `limits.HELLO_BYTES` at first."""
 
     @property
     def partial(self) -> int:
-        """Bytes of a frame that are here while its end is not; 0 between frames."""
+        """Bytes that have arrived of an unfinished frame; 0 between frames."""
 
     def pause(self) -> None:
-        """Read no more until `resume`: what the peer sends stays in its own buffers."""
+        """Stop reading until `resume`: bytes that the peer sends stay in its own buffers."""
 
     def resume(self) -> None: ...
 
     def close(self) -> None:
-        """Send what is kept, then close; `Receiver.lost(None)` follows."""
+        """Send the buffered bytes, then close; `Receiver.lost(None)` follows."""
 
     def abort(self) -> None:
-        """Close now; what is kept is lost. `Receiver.lost(None)` follows."""
+        """Close now; buffered bytes are lost. `Receiver.lost(None)` follows."""
 
 
 class Receiver(Protocol):
@@ -67,30 +67,30 @@ class Receiver(Protocol):
         """All frames that one read completed, in order."""
 
     def drained(self) -> None:
-        """The system has taken everything that was written."""
+        """The system has taken all written bytes."""
 
     def refused(self, error: Exception) -> None:
-        """What arrived is no frame, or one too long. No more will be read; the receiver says so and closes."""
+        """The bytes are no frame, or one too long. Reading has stopped; the receiver reports the error and closes."""
 
     def lost(self, error: Exception | None) -> None:
-        """The connection is gone: None when this end closed it or the other one did so in good order."""
+        """The connection is gone: None when this end closed it, or the other end closed it properly."""
 
 
 class Listener(Protocol):
-    """Takes connections."""
+    """Accepts connections."""
 
-    address: Address  # with the port that was really taken
+    address: Address  # with the actual port
 
     @property
     def refused(self) -> int:
-        """Connections that were not taken, or had to make room for others."""
+        """Connections that were refused, or closed to make room for others."""
 
     async def close(self) -> None:
-        """Take no more connections; those that exist stay."""
+        """Accept no more connections; existing ones stay."""
 
 
 async def connect(address: Address, receiver: Receiver) -> Channel:
-    """Connect to a listener; `ConnectionLost` when nothing listens there."""
+    """Connect to a listener. Raises `ConnectionLost` when there is none."""
     if address.scheme == "inproc":
         from milepost.transport import inproc
 
@@ -103,7 +103,7 @@ async def connect(address: Address, receiver: Receiver) -> Channel:
 async def listen(
     address: Address, accept: Callable[[], Receiver], backlog: int = 4096, per_address: int = 0
 ) -> Listener:
-    """Take connections at an address; `accept` makes a receiver for each.
+    """Accept connections at an address; `accept` makes a receiver for each.
 
     `per_address`: most connections from one address; 0: half of what the process's file descriptors allow.
     """

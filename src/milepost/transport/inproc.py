@@ -1,7 +1,7 @@
 """Two ends in one event loop: the same bytes through the same reader, and no sockets.
 
-A channel keeps what is written while more than `ROOM_BYTES` are under way to a paused peer, as socket buffers
-do, so that flow control can be tried without one.
+As with socket buffers, `write` asks the writer to wait while more than `ROOM_BYTES` are in flight to a paused peer, so
+that flow control can be tested without sockets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _listeners: dict[str, InprocListener] = {}
 
 
 class InprocChannel:
-    """One end. What it writes reaches the other end in a later round of the event loop, never within the call."""
+    """One end. Written bytes reach the other end in a later turn of the event loop, never within the call."""
 
     def __init__(self, receiver: Receiver, peer: str) -> None:
         self._receiver = receiver
@@ -33,11 +33,11 @@ class InprocChannel:
         self._paused = False
         self._woken = False
         self._kept = False  # this end was told to wait
-        self._ending = False  # closed by the other end, behind what is arriving
+        self._ending = False  # closed by the other end, after the bytes that are arriving
         self._lost = False
         self.peer = peer
         self.fast_path: Callable[[int], bool] | None = (
-            None  # nobody asks: bytes come in pieces that were written elsewhere
+            None  # never called: bytes come in pieces that were written elsewhere
         )
 
         self.growing: Callable[[int], None] | None = None
@@ -51,7 +51,7 @@ class InprocChannel:
         other._arriving_bytes += len(data)
         other._wake()
         if other._arriving_bytes > ROOM_BYTES:
-            self._kept = True  # until `_read` of the other end says otherwise
+            self._kept = True  # until `_read` of the other end clears it
         return not self._kept
 
     @property
@@ -104,7 +104,7 @@ class InprocChannel:
         self._wake()
 
     def close(self) -> None:
-        """The other end reads what is under way, then sees the end."""
+        """Close: the other end reads the bytes in flight, then sees the end."""
         if self._lost:
             return
         if self._other is not None and not self._other._lost:
@@ -114,7 +114,7 @@ class InprocChannel:
         self._later()
 
     def abort(self) -> None:
-        """The other end sees the end at once."""
+        """Close now: the other end sees the end at once."""
         if self._other is not None and not self._other._lost:
             self._other._arriving.clear()
             self._other._arriving_bytes = 0
@@ -133,9 +133,9 @@ class InprocChannel:
 
 
 class InprocListener:
-    """Takes connections within the process, under a name."""
+    """Accepts connections within the process, under a name."""
 
-    refused = 0  # they take no descriptors
+    refused = 0  # inproc connections use no descriptors
 
     def __init__(self, address: Address, accept: Callable[[], Receiver]) -> None:
         self.address = address

@@ -1,8 +1,8 @@
-"""Frames over TCP, by whatever event loop runs: uvloop where it is installed, asyncio otherwise.
+"""Frames over TCP, by the running event loop: uvloop where it is installed, asyncio otherwise.
 
-Writes go to the socket at once, past the loop's own buffers, while nothing is kept there: Gryphon's cut-through. It
-is cheaper than `transport.write`, which in uvloop waits for the end of the loop's round. What the socket does not take
-goes to the transport, which sends it when it can.
+Writes go to the socket at once, past the loop's own buffers, while those are empty: Gryphon's cut-through. It is
+cheaper than `transport.write`, which in uvloop waits for the end of the loop's turn. Bytes that the socket does not
+take go to the transport, which sends them when it can.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from milepost.wire.reader import SHARED_BYTES, FrameReader
 if TYPE_CHECKING:
     from milepost.transport.admission import ConnectionAdmission
 
-CONNECT_SECONDS: Final = 10.0  # to reach a host at all; the handshake has a limit of its own
-LINGER_SECONDS: Final = 5.0  # that a peer has to take the last words
+CONNECT_SECONDS: Final = 10.0  # to reach a host at all; the handshake has its own limit
+LINGER_SECONDS: Final = 5.0  # for a peer to read the last frames
 GATHERED_BYTES: Final = 16_384  # parts smaller than this together are joined: one copy is cheaper than a vector
 MOST_PARTS: Final = 512  # written one by one, in one call; the system takes 1,024
-ACCEPTED: Final = 128  # connections taken in one go: then those that are there have their turn
-EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))  # accept fails with, for now
-EXHAUSTED_S: Final = 1.0  # seconds until connections are taken again after that
+ACCEPTED: Final = 128  # connections accepted in one go: then the existing ones are served
+EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))  # temporary, of accept
+EXHAUSTED_S: Final = 1.0  # seconds until connections are accepted again after that
 
 
 class TcpChannel(asyncio.BufferedProtocol):
@@ -43,7 +43,7 @@ class TcpChannel(asyncio.BufferedProtocol):
 
     def __init__(self, receiver: Receiver, shared: memoryview, admission: ConnectionAdmission | None = None) -> None:
         self._receiver = receiver
-        self._admission = admission  # of the listener that took it
+        self._admission = admission  # of the listener that accepted it
         self._aborted = False
         self._reader: FrameReader = FrameReader(shared)
         self._transport: Any = None
@@ -54,7 +54,7 @@ class TcpChannel(asyncio.BufferedProtocol):
         self.fast_path: Callable[[int], bool] | None = None
         self.growing: Callable[[int], None] | None = None
 
-    # As the event loop sees it
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -65,7 +65,7 @@ class TcpChannel(asyncio.BufferedProtocol):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._fd = sock.fileno()
         self.peer = _peer(transport.get_extra_info("peername"))
-        self._transport.set_write_buffer_limits(0)  # resume_writing means: everything is gone
+        self._transport.set_write_buffer_limits(0)  # resume_writing then means that the buffer is empty
         self._receiver.connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -73,7 +73,7 @@ class TcpChannel(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._linger is not None:
-            return  # closing: read only so that the peer gets to read
+            return  # closing: read only so that the peer can read too
         if self.fast_path is not None and self._reader.between and self.fast_path(nbytes):
             return
         try:
@@ -107,7 +107,7 @@ class TcpChannel(asyncio.BufferedProtocol):
         receiver, self._receiver = self._receiver, _NO_RECEIVER
         receiver.lost(error)
 
-    # As the receiver sees it
+    # Called by the receiver
 
     def write(self, *parts: bytes | bytearray | memoryview) -> bool:
         if self._fd < 0 or self._linger is not None:
@@ -125,7 +125,7 @@ class TcpChannel(asyncio.BufferedProtocol):
             except BlockingIOError:
                 pass
             except OSError:
-                self._transport.abort()  # the loop will say how it was lost
+                self._transport.abort()  # the loop reports the reason
                 return True
             if sent == size:
                 return True
@@ -141,10 +141,10 @@ class TcpChannel(asyncio.BufferedProtocol):
                 continue
             rest.append(memoryview(part)[sent:] if sent else part)
             sent = 0
-        # Not `writelines`: some versions of asyncio never tell when that is done, and others tell within the call.
+        # Not `writelines`: some versions of asyncio never report its completion, and others report it within the call.
         self._transport.write(rest[0] if len(rest) == 1 else b"".join(rest))
         if self._transport.get_write_buffer_size() == 0:
-            # The loop got rid of it after all, without having been full: nobody else will say so.
+            # The loop has sent it all without having been full, so it will not call `resume_writing`.
             asyncio.get_running_loop().call_soon(self._emptied)
 
     def _emptied(self) -> None:
@@ -177,10 +177,10 @@ class TcpChannel(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """Say that no more will come, and wait for the peer to close, but not for long.
+        """Send the end of the stream, and wait a short time for the peer to close.
 
-        To close at once would be to reset the connection when the peer has sent what was not read, and with it
-        the last words to the peer, which say why.
+        Closing at once would reset the connection if unread bytes of the peer are here, and the peer would lose the
+        last frames, which give the reason.
         """
         if self._fd < 0 or self._linger is not None:
             return
@@ -188,7 +188,7 @@ class TcpChannel(asyncio.BufferedProtocol):
         try:
             self._transport.write_eof()
             self._transport.resume_reading()
-        except (OSError, RuntimeError):  # gone already, on one side or the other
+        except (OSError, RuntimeError):  # already closed, on one side or the other
             self._transport.abort()
 
     def abort(self) -> None:
@@ -198,7 +198,7 @@ class TcpChannel(asyncio.BufferedProtocol):
 
 
 class _NoReceiver:
-    """Whom a lost channel still talks to."""
+    """The receiver of a channel that is lost."""
 
     def connected(self, channel: Channel) -> None: ...
     def frames(self, frames: list[Any]) -> None: ...
@@ -211,7 +211,7 @@ _NO_RECEIVER: Final = _NoReceiver()
 
 
 class TcpListener:
-    """Takes TCP connections, as far as `ConnectionAdmission` lets it."""
+    """Accepts TCP connections, as far as `ConnectionAdmission` allows."""
 
     def __init__(
         self,
@@ -227,12 +227,12 @@ class TcpListener:
         self._loop = asyncio.get_running_loop()
         self._shared = memoryview(bytearray(SHARED_BYTES))  # one for all connections: it is used within a call only
         self._opening: set[asyncio.Task[Any]] = set()
-        self._resuming: asyncio.TimerHandle | None = None  # no connections are taken before that
+        self._resuming: asyncio.TimerHandle | None = None  # no connections are accepted before it fires
         self._resume()
 
     @property
     def refused(self) -> int:
-        """Connections that were not taken, or had to make room for others."""
+        """Connections that were refused, or closed to make room for others."""
         return self._admission.refused
 
     def _resume(self) -> None:
@@ -241,7 +241,7 @@ class TcpListener:
             self._loop.add_reader(each.fileno(), self._ready, each)
 
     def _pause(self, error: OSError) -> None:
-        """No connection can be taken, whoever uses all descriptors: those who wait stay where they are."""
+        """Stop accepting while no descriptors are free, whatever uses them: new connections wait in the backlog."""
         for each in self._sockets:
             self._loop.remove_reader(each.fileno())
         self._resuming = self._loop.call_later(EXHAUSTED_S, self._resume)
@@ -257,7 +257,7 @@ class TcpListener:
                 if error.errno in EXHAUSTED:
                     self._pause(error)
                     return
-                continue  # it was gone before it was taken
+                continue  # it was gone before it was accepted
             told = self.refused
             try:
                 where = self._admission.require(accepted.fileno(), str(name[0]))
@@ -271,7 +271,7 @@ class TcpListener:
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
             if self.refused > told:
-                return  # another one makes room: its descriptor is free in the next round of the event loop
+                return  # another connection makes room: its descriptor is free in the next turn of the event loop
 
     async def _open(self, channel: TcpChannel, accepted: socket.socket) -> None:
         try:
@@ -293,7 +293,7 @@ class TcpListener:
 
 
 def _refuse(accepted: socket.socket, error: Overloaded) -> None:
-    """Say why, as far as that goes without waiting, and close."""
+    """Send the reason, as far as that works without waiting, and close."""
     with accepted:
         try:
             accepted.setblocking(False)
@@ -303,7 +303,7 @@ def _refuse(accepted: socket.socket, error: Overloaded) -> None:
 
 
 async def connect(address: Address, receiver: Receiver) -> Channel:
-    """A connection to a broker; `ConnectionLost` says why there is none."""
+    """A connection to a broker. Raises `ConnectionLost` with the reason."""
     loop = asyncio.get_running_loop()
     channel = TcpChannel(receiver, memoryview(bytearray(SHARED_BYTES)))
     try:
@@ -319,7 +319,7 @@ async def connect(address: Address, receiver: Receiver) -> Channel:
 
 
 async def listen(address: Address, accept: Callable[[], Receiver], backlog: int, per_address: int = 0) -> TcpListener:
-    """A listener; `OSError` when the port is taken."""
+    """A listener. Raises `OSError` when the port is taken."""
     from milepost.transport.admission import ConnectionAdmission  # clients need none
 
     found = await asyncio.get_running_loop().getaddrinfo(

@@ -3,9 +3,9 @@
 ::
 
     frames      the eight bytes before every frame, and the kinds of frames
-    control     what control frames say, in MessagePack
-    payload     PUT, DELIVER and HAND: a batch as it is, behind a few words about it
-    stage       STAGE: the same, with whose it is
+    control     the bodies of control frames, in MessagePack
+    payload     PUT, DELIVER and HAND: a batch behind a short header
+    stage       STAGE: a batch behind the sink, epoch and attempt that it belongs to
     queue       ENQUEUE and TAKEN: messages into queues and out of them
     reader      bytes as they arrive -> whole frames, with every length checked first
 

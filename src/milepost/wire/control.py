@@ -1,7 +1,7 @@
-"""What control frames say: MessagePack maps, with the field names below as keys.
+"""The bodies of control frames: MessagePack maps, with the field names below as keys.
 
-A reader ignores keys that it does not know, and a key that is missing takes its default, so fields may be added
-without a new protocol version.
+A reader ignores unknown keys, and a missing key takes its default, so fields may be added without a new protocol
+version.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ Slow: TypeAlias = str  # "throttle", "drop" or "disconnect"
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """A client introduces itself. It is the first frame, and at most `limits.HELLO_BYTES` long."""
+    """The first frame, by which a client introduces itself: at most `limits.HELLO_BYTES` long."""
 
     protocol: int = PROTOCOL
-    kind: str = "client"  # of the connection: "gateway" for a program that speaks for clients of another protocol
+    kind: str = "client"  # of the connection: "gateway" for a program that acts for clients of another protocol
     name: str = ""  # of the publisher; empty: anonymous
-    auth: dict[str, Any] = {}  # {"method": "none"}; the place of tokens and certificates to come
+    auth: dict[str, Any] = {}  # {"method": "none"}; reserved for tokens and certificates
     software: str = ""
-    window: int  # bytes of deliveries that may be under way to this client before it gives credit
-    slow: Slow | None = None  # what to do when this client is slow, instead of what its topics say
-    instance: bytes = b""  # 16 random bytes of this client object: who puts without a name, and who acknowledges
+    window: int  # bytes of deliveries that may be in flight to this client before it gives credit
+    slow: Slow | None = None  # policy when this client is slow, instead of that of its topics
+    instance: bytes = b""  # 16 random bytes of this client object: identify a publisher without a name, and a consumer
     resume: bool = False  # this instance has put to durable topics before: find its number and its high water
-    held: int = 0  # bytes of the window that are in use: deliveries of earlier connections wait in the client
-    places: bool = False  # it reads the places of rows in DELIVER frames from durable topics
+    held: int = 0  # bytes of the window in use: deliveries of earlier connections that wait in the client
+    places: bool = False  # the client reads the places of rows in DELIVER frames from durable topics
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The broker takes the client."""
+    """The broker accepts the client."""
 
     protocol: int = PROTOCOL
     broker: str  # its name
     broker_id: int  # 32 bits; the `broker` of message IDs
     publisher: int  # 32 bits; the `publisher` of this client's message IDs
     high_water: int = (
-        0  # the publisher's highest stamp that is committed; of one that stored nothing, any: go on above it
+        0  # the publisher's highest committed stamp; any value if it stored nothing: new stamps are above it
     )
-    last: int = 0  # the highest stamp known from this publisher, stored or not: go on above it
+    last: int = 0  # the highest stamp known from this publisher, stored or not: new stamps are above it
     time_us: int  # the broker's clock, microseconds since 1970
-    window: int  # bytes of puts that may be under way before the broker gives credit
-    delivery_window: int = 0  # bytes of deliveries that the broker will have under way: what HELLO asked for, or less
-    frame_bytes: int = limits.FRAME_BYTES  # the longest body of a frame that the broker takes
-    heartbeat_s: float  # say something at least this often
+    window: int  # bytes of puts that may be in flight before the broker gives credit
+    delivery_window: int = 0  # bytes of deliveries that the broker will have in flight: at most what HELLO asked for
+    frame_bytes: int = limits.FRAME_BYTES  # the longest body of a frame that the broker accepts
+    heartbeat_s: float  # longest interval between two frames of a peer
     software: str = ""
-    store_id: str = ""  # changes only when stored state was lost; empty: this broker keeps nothing
+    store_id: str = ""  # changes only when stored state was lost; empty: this broker stores nothing
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +61,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     request: int = 0
     put: int = 0
     topic: str = ""
-    subscription: int = 0  # that has ended, for this reason
-    fatal: bool = False  # the connection is closed behind this frame
+    subscription: int = 0  # that has ended with this error
+    fatal: bool = False  # the connection is closed after this frame
 
 
 class Ping(msgspec.Struct, frozen=True):
@@ -79,40 +79,40 @@ class Pong(msgspec.Struct, frozen=True):
 
 
 class Credit(msgspec.Struct, frozen=True):
-    """So many bytes of PUT or DELIVER frames, headers included, were taken, and as many may follow."""
+    """The bytes of PUT or DELIVER frames, headers included, that were taken; as many more may be sent."""
 
     bytes: int
 
 
 class Bye(msgspec.Struct, frozen=True):
-    """A close on purpose."""
+    """A deliberate close."""
 
     reason: str = ""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """A request was carried out."""
+    """The reply to a request that succeeded."""
 
     request: int
     value: Any = None
 
 
 class TopicAnnounced(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic: DELIVER and PUT frames name it by its number, which is good for one run of the broker."""
+    """A topic: DELIVER and PUT frames name it by its number, which is valid for one run of the broker."""
 
     number: int
     name: str
-    schemas: list[str]  # texts of all versions, the oldest first
+    schemas: list[str]  # texts of all versions, oldest first
     slow: Slow = "throttle"
     durable: bool = False
-    stored: int = 0  # the store's number of a durable topic: the same for all brokers, and never used again
+    stored: int = 0  # the store's number of a durable topic: the same for all brokers, and never reused
 
 
 class Dropped(msgspec.Struct, frozen=True):
     """Rows that were dropped since the last such frame, by subscription.
 
-    `lost` names those that are gone from a log: [subscription, log, first offset, offset after the last]. `skipped`
-    names topics that came after a subscription to their pattern, and of which it gets no rows, with the reason.
+    `lost` names rows that are gone from a log: [subscription, log, first offset, offset after the last]. `skipped`
+    names topics that were declared after a subscription to their pattern and deliver no rows to it, with the reason.
     """
 
     rows: dict[int, int]
@@ -127,7 +127,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class CaughtUp(msgspec.Struct, frozen=True):
-    """A plain subscription has had all rows of a durable topic before a position; what follows is delivered."""
+    """All rows of a durable topic before a position were sent to a plain subscription; later rows are delivered."""
 
     subscription: int
     topic: int  # `stored`
@@ -135,29 +135,29 @@ class CaughtUp(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A subscription with a `stop` has had everything before it, and is gone. Comes behind its last HAND."""
+    """All rows before the `stop` of a subscription were sent, and it is gone. Follows its last HAND."""
 
     subscription: int
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """After a FAILURE of a durable put by the store, all that follow fail too, up to this frame.
+    """Ends a run of failed puts: after the store fails a durable put, all later ones fail too, up to this frame.
 
     Otherwise a later put could be stored before an earlier one, whose stamps would then look like a repetition.
     """
 
-    put: int = 0  # how many puts were sent before
+    put: int = 0  # number of puts sent before
 
 
 class Declare(msgspec.Struct, frozen=True, kw_only=True):
-    """Make a topic, or a new version of its schema. Replied to with {"number", "created"}, after `TopicAnnounced`."""
+    """Create a topic, or a new version of its schema. Replied to with {"number", "created"}, after `TopicAnnounced`."""
 
     request: int
     name: str
-    schema: str | None = None  # None: the topic must be there, and its `TopicAnnounced` is wanted
+    schema: str | None = None  # None: the topic must exist; only its `TopicAnnounced` is wanted
     slow: Slow | None = None
-    durable: bool | None = None  # None: as it is; a new topic is live
-    retain: dict[str, Any] | None = None  # {"age_s", "bytes", "hold"}: see `Retention`; None: as it is
+    durable: bool | None = None  # None: unchanged; a new topic is live
+    retain: dict[str, Any] | None = None  # {"age_s", "bytes", "hold"}: see `Retention`; None: unchanged
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,42 +168,42 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliver the rows of a topic, or of all topics of a pattern, that satisfy `where`.
+    """Deliver the rows of a topic, or of all topics that match a pattern, that satisfy `where`.
 
     Replied to with {"topics": [names], "skipped": {name: why `where` does not fit its schema}, "positions": as in
     `resume`, of the durable topics that are delivered from now on or skipped, "behind": {name: `stored`} of those
-    whose missed rows come first, in HAND frames, until a CAUGHT_UP}; a durable one with {"created", "position": {log:
-    offset}: where it is, "sequence": of this client's last acknowledgement that was carried out}, and with `hands`
-    {"handed": {log: [offsets]}: handed on and not acknowledged, this client's now, "acknowledged": {log: offset}: the
-    row that was handed on and acknowledged last}.
+    whose missed rows come first, in HAND frames, until a CAUGHT_UP}. A durable one is replied to with {"created",
+    "position": {log: offset}: its cursor, "sequence": of this client's last acknowledgement that was carried out}, and
+    with `hands` also {"handed": {log: [offsets]}: handed on and not acknowledged, now this client's, "acknowledged":
+    {log: offset}: the last row that was handed on and acknowledged}.
     """
 
     request: int
-    subscription: int  # the client's number for it: the tag on what is delivered
-    pattern: str  # empty, with `name` and without `create`: whatever topic the subscription has
+    subscription: int  # the client's number for it: the tag of its deliveries
+    pattern: str  # empty, with `name` and without `create`: the topic that the subscription has
     where: str | None = None
     durable: bool = False  # read the log of a durable topic: rows come in HAND frames
     name: str = ""  # of a durable subscription: its cursor is stored, and several clients may share it
     start: Any = None  # "new" (also None), "earliest", {"time_us": …} or {"position": {log: offset}}; for a new one
-    create: bool = True  # False: a subscription of this name must be there; `where` and `start` are then not looked at
-    token: bytes = b""  # 16 random bytes, the same when the request is repeated: so is then its effect
+    create: bool = True  # False: a subscription of this name must exist; `where` and `start` are then ignored
+    token: bytes = b""  # 16 random bytes, the same when the request is repeated: then its effect is the same too
     prefetch: int = 10_000  # rows that may be handed out and not acknowledged
-    max_deliveries: int = 0  # of a row before it is dead; 0: any number
-    dead_letter: str = ""  # topic for dead rows; it is made as a durable topic if it is not there
-    # {log: offset}: read these logs only, rows before these offsets only, and end by itself, with an ENDED. `start` is
-    # a position then; a log that it does not name begins at 0. Rows of the range that are gone: FAILURE `rows_gone`.
+    max_deliveries: int = 0  # of a row before it is dead; 0: no limit
+    dead_letter: str = ""  # topic for dead rows; created as a durable topic if it does not exist
+    # {log: offset}: read only these logs, only rows before these offsets, and end with an ENDED. `start` is then a
+    # position; a log that it does not name begins at 0. If rows of the range are gone: FAILURE `rows_gone`.
     stop: dict[int, int] | None = None
-    # {`stored` of a topic: {log: offset}}: a plain subscription comes back on a new connection, and has had all rows of
-    # these durable topics before these offsets. A durable topic that is not named was made since: it has had nothing.
+    # {`stored` of a topic: {log: offset}}: a plain subscription resumes on a new connection, after all rows of these
+    # durable topics before these offsets. Any other durable topic is new: none of its rows were delivered.
     resume: dict[int, dict[int, int]] | None = None
-    hands: bool = False  # this client hands rows on to clients of its own, and says so (ACK): that is stored
+    hands: bool = False  # this client hands rows on to clients of its own, and reports it (ACK): each handout is stored
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliver no more for a subscription. With `name`, the durable subscription of that name is removed for good.
+    """End deliveries for a subscription. With `name`, the durable subscription of that name is removed for good.
 
-    What a client holds of a durable subscription comes again. `seen` names the rows that its application was given, as
-    in an ACK: those were delivered, and the others count as never sent. Without it, all of them were delivered.
+    Rows of a durable subscription that the client holds are delivered again. `seen` names the rows that its application
+    was given, as in an ACK: those count as delivered, and the others as never sent. Without it, all count as delivered.
     """
 
     request: int
@@ -214,22 +214,22 @@ class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Positions(msgspec.Struct, frozen=True, kw_only=True):
-    """How far are the durable topics that plain subscriptions of this connection have? {`stored`: {log: offset}}.
+    """Ask for the positions of durable topics of plain subscriptions on this connection: {`stored`: {log: offset}}.
 
-    The reply comes behind everything before these offsets, and tells of topics that have moved since the last one; it
-    is empty while deliveries wait.
+    The reply follows all rows before these offsets, and names topics that have moved since the last reply; it is empty
+    while deliveries wait.
     """
 
     request: int
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows are done with, are to come again, or were handed on. Replied to when that is committed.
+    """Rows are done, must be delivered again, or were handed on. Replied to when that is committed.
 
     A range [first, last] of a log names rows that were all handed to this client for this subscription and are not
-    acknowledged yet; ranges ascend, and none is over another. When one is not so, the request fails, and the rows that
-    it named come again. `sequence` counts a client's acknowledgements of a subscription, over its connections:
-    one that the broker has carried out already is replied to and not carried out again.
+    acknowledged yet; ranges ascend and do not overlap. Otherwise the request fails, and the rows that it named are
+    delivered again. `sequence` counts a client's acknowledgements of a subscription, over its connections: one that the
+    broker has already carried out is replied to and not carried out again.
     """
 
     request: int
@@ -237,13 +237,13 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     done: dict[int, list[list[int]]] = {}  # log -> ranges
     again: dict[int, list[list[int]]] = {}
-    handed: dict[int, list[list[int]]] = {}  # to clients of this client: still its own, and not done
+    handed: dict[int, list[list[int]]] = {}  # handed on to clients of this client: still its own, and not done
 
 
 class Trim(msgspec.Struct, frozen=True, kw_only=True):
     """An operator removes the rows of a durable topic before a position, consumed or not.
 
-    Replied to with {"rows"}: how many went.
+    Replied to with {"rows"}: the number removed.
     """
 
     request: int
@@ -252,33 +252,33 @@ class Trim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetentionHold(msgspec.Struct, frozen=True, kw_only=True):
-    """Make or move a hold: a named cursor without a consumer. Retention removes only rows before it.
+    """Create or move a hold: a named cursor without a consumer. Retention removes only rows before it.
 
-    It moves forward only, log by log. Replied to with {"position": {log: offset}}: where it is now.
+    It moves forward only, log by log. Replied to with {"position": {log: offset}}: its position now.
     """
 
     request: int
     topic: str
     name: str
-    position: dict[int, int] | None = None  # None: a new one at what is there of the topic, any other as it is
+    position: dict[int, int] | None = None  # None: a new hold begins at the earliest row, an existing one stays
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell about a durable topic: logs and sizes, named subscriptions and their cursors, or where a time is.
+    """Describe a durable topic: logs and sizes, named subscriptions and their cursors, or the position of a time.
 
     Replied to with {"logs": [{"log", "start", "next", "rows", "bytes", "entries", "broker"}], "subscriptions":
-    [{"name", "where", "hold", "cursor": {log: offset}, "behind", "members", "coming": rows are on their way to its
+    [{"name", "where", "hold", "cursor": {log: offset}, "behind", "members", "coming": rows are in flight to its
     members, …}], "retain": {…}, "position": {log: offset}}.
     """
 
     request: int
     topic: str
-    start: Any = None  # as in `Subscribe`; the position it means is in the reply
+    start: Any = None  # as in `Subscribe`; the reply has its position
 
 
 class Publish(msgspec.Struct, frozen=True, kw_only=True):
-    """Let the staged rows of an epoch be seen, in one transaction, in the order of `parts`; everything else that is
-    staged for the sink up to this epoch goes.
+    """Make the staged rows of an epoch visible, in one transaction, in the order of `parts`; all other rows staged for
+    the sink up to this epoch are discarded.
 
     Replied to with {"repeated", "rows"}. An epoch that is not above the sink's last one was published before: nothing
     changes, and `repeated` is true. FAILURE `staging_lost` when nothing is staged for one of the parts.
@@ -291,7 +291,7 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unstage(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows that are staged for an epoch of a sink will never be seen."""
+    """Discard the rows that are staged for an epoch of a sink."""
 
     request: int
     sink: str
@@ -299,21 +299,21 @@ class Unstage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishedEpoch(msgspec.Struct, frozen=True, kw_only=True):
-    """How far is a sink? Replied to with {"epoch"}: the last one that was published, or nil."""
+    """Ask for the last epoch that a sink has published. Replied to with {"epoch"}, nil before the first."""
 
     request: int
     sink: str
 
 
 class ListTopics(msgspec.Struct, frozen=True, kw_only=True):
-    """Name the topics of a pattern. Replied to with a list of {"name", "schemas", "slow", and figures}."""
+    """List the topics that match a pattern. Replied to with a list of {"name", "schemas", "slow", and statistics}."""
 
     request: int
     pattern: str = ">"
 
 
 class StatusRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell how the broker is. Replied to with its statistics, what `milepost top` draws."""
+    """Ask for the broker's statistics, which `milepost top` shows."""
 
     request: int
 
@@ -322,21 +322,21 @@ class StatusRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TypeAnnounced(msgspec.Struct, frozen=True, kw_only=True):
-    """A message type of queues. Comes before the first TAKEN with messages of it on a connection."""
+    """A message type of queues. Precedes the first TAKEN with messages of this type on a connection."""
 
     name: str
     text: str
 
 
 class DeclareType(msgspec.Struct, frozen=True, kw_only=True):
-    """Make a message type, named in its text. One that is there as it is declared stays: {"name", "created"}."""
+    """Create a message type, named in its text. One that already is as declared stays: {"name", "created"}."""
 
     request: int
     text: str
 
 
 class Types(msgspec.Struct, frozen=True, kw_only=True):
-    """Name the message types. Replied to with a list of {"name", "text"}."""
+    """List the message types. Replied to with a list of {"name", "text"}."""
 
     request: int
 
@@ -349,17 +349,17 @@ class DeleteType(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclareQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """Make a queue. Replied to with what QUEUES tells about it, without figures."""
+    """Create a queue. Replied to with its description as in QUEUES, without statistics."""
 
     request: int
     name: str
     types: list[str]
     level: str = "none"  # "ordered", "blockwise", "ordered blockwise"
     direction: str = "desc"  # of priorities: "desc" takes the highest first, "asc" the lowest
-    priority: float = 0.0  # of messages that come without one and have no function for it
+    priority: float = 0.0  # of messages without a priority of their own or a function for it
     functions: dict[str, str] = {}  # by type: the expression that gives a message its priority
-    dead_letter: str | None = None  # the queue for messages that were delivered too often, each time in vain
-    max_deliveries: int = 0  # what too often is; 0: never
+    dead_letter: str | None = None  # the queue for messages whose deliveries all failed
+    max_deliveries: int = 0  # deliveries before a message goes to `dead_letter`; 0: no limit
 
 
 class DeleteQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -370,9 +370,9 @@ class DeleteQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queues(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell about all queues, or one: a list of {"name", "types", "level", "direction", "priority", …, figures}.
+    """Describe all queues, or one: a list of {"name", "types", "level", "direction", "priority", …, statistics}.
 
-    Figures take the time to count all messages; who does not need them does without.
+    `counted` adds the statistics, which cost a count of all messages.
     """
 
     request: int
@@ -381,18 +381,18 @@ class Queues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dequeue(msgspec.Struct, frozen=True, kw_only=True):
-    """Take messages out of a queue, in a transaction; or, with `peek`, look at those that would come.
+    """Take messages out of a queue, in a transaction; or, with `peek`, look at those that it would take.
 
-    They come in TAKEN frames; then a REPLY {"messages": how many, and what FINISH tells about ENQUEUE frames}. When
-    nothing qualifies, the broker waits `wait_s` seconds for something, or until the next frame of the transaction.
+    They come in TAKEN frames, followed by a REPLY {"messages": their number, and FINISH's fields about ENQUEUE frames}.
+    When no message qualifies, the broker waits `wait_s` seconds, or until the next frame of the transaction.
     """
 
     request: int
     transaction: int = 0  # 0 with `peek`
-    step: int = 0  # what the client sends for a transaction is counted from 1 on; also over its connections
-    number: int = 0  # "t" of an earlier reply; 0: none had one. A broker that was started anew asks its store about it
+    step: int = 0  # counts the client's frames for a transaction from 1 on, also over its connections
+    number: int = 0  # "t" of an earlier reply; 0: none had one. A restarted broker asks its store about it
     queue: str
-    type: str | None = None  # None: any; then without `where` and `order` over what a type alone has
+    type: str | None = None  # None: any; then `where` and `order` may not use members of one type
     count: int = 1
     where: str | None = None
     order: str | None = None
@@ -401,11 +401,11 @@ class Dequeue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True):
-    """End a transaction, or carry out what is held of it ("flush").
+    """End a transaction, or execute its held frames ("flush").
 
     Replied to with {"s", "t", "mids"}: the writer and the transaction, and for each ENQUEUE since the last reply, in
-    order, the numbers of its messages, 64 bits each. A commit is replied to when it is stored and synced; the same
-    again, on another connection, has the same answer.
+    order, the numbers of its messages, 64 bits each. A commit is replied to when it is stored and synced; repeated
+    on another connection, it has the same answer.
     """
 
     request: int
@@ -413,16 +413,16 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     how: str  # "commit", "abort", "prepare", "flush"
     number: int = 0  # as in DEQUEUE
-    gid: str = ""  # of a transaction over several brokers: what it is called, for "prepare",
-    coordinator: str = ""  # and who decides about it
+    gid: str = ""  # of a transaction over several brokers, for "prepare": its name,
+    coordinator: str = ""  # and the coordinator that decides about it
     decision: dict[str, Any] | None = None  # of the coordinator, stored with its "commit": {"gid", "participant"}
-    acks: list[Ack] = []  # of durable subscriptions, carried out with the commit; their `request` is not looked at
+    acks: list[Ack] = []  # of durable subscriptions, carried out with the commit; their `request` is ignored
 
 
 class Browse(msgspec.Struct, frozen=True, kw_only=True):
-    """Look at messages in the order in which they came, also at those that wait for a time or are taken.
+    """Look at messages in order of arrival, including those that are delayed or taken.
 
-    They come in TAKEN frames, then a REPLY {"messages", "after": the last one's number, to go on behind}.
+    They come in TAKEN frames, followed by a REPLY {"messages", "after": the last message's number, to continue from}.
     """
 
     request: int
@@ -434,7 +434,7 @@ class Browse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveMessages(msgspec.Struct, frozen=True, kw_only=True):
-    """Move messages that no transaction has taken to another queue: {"messages": how many}."""
+    """Move messages that no transaction has taken to another queue: {"messages": their number}."""
 
     request: int
     source: str
@@ -445,7 +445,7 @@ class MoveMessages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Purge(msgspec.Struct, frozen=True, kw_only=True):
-    """Remove messages that no transaction has taken: {"messages": how many}."""
+    """Remove messages that no transaction has taken: {"messages": their number}."""
 
     request: int
     queue: str
@@ -455,7 +455,7 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decide(msgspec.Struct, frozen=True, kw_only=True):
-    """Commit or undo a transaction that was prepared; the same again has the same answer."""
+    """Commit or abort a prepared transaction; repeated, it has the same answer."""
 
     request: int
     gid: str
@@ -463,29 +463,29 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListInDoubt(msgspec.Struct, frozen=True, kw_only=True):
-    """Which prepared transactions wait for a decision? Replied to with a list of their names."""
+    """List the prepared transactions that wait for a decision. Replied to with a list of their names."""
 
     request: int
-    coordinator: str | None = None  # of one who decides; None: of all
+    coordinator: str | None = None  # only those of this coordinator; None: all
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):
-    """What did this broker's store decide, as coordinator, and has not forgotten? A list of [gid, participant]."""
+    """List the decisions of this broker's store, as coordinator, that are not forgotten: [gid, participant] each."""
 
     request: int
 
 
 class ForgetDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The participant has committed: nobody will ask about this decision again."""
+    """The participant has committed: this decision is not needed any more."""
 
     request: int
     gid: str
 
 
 class Settle(msgspec.Struct, frozen=True, kw_only=True):
-    """Was a transaction over two stores decided here? {"commit": whether it is to commit}, once and for all.
+    """Ask whether a transaction over two stores was decided here: {"commit": whether it commits}. The answer is final.
 
-    If not, the transaction here whose commit would have decided it is undone, unless it has ended.
+    If it was not decided, the transaction here whose commit would have decided it is aborted, unless it has ended.
     """
 
     request: int
@@ -494,10 +494,10 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HoldingRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be known of the messages that a transaction under way has taken.
+    """Describe the messages that an open transaction has taken.
 
-    Replied to with {"remaining": messages of blocks that it has begun and not taken, "ends": [[number of a message, the
-    microsecond since 1970 at which its time is over]], for those that have one}.
+    Replied to with {"remaining": messages of blocks that it has begun and not taken, "ends": [[number of a message, its
+    expiry in microseconds since 1970]], for those that expire}.
     """
 
     request: int
@@ -505,23 +505,23 @@ class HoldingRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetTransfer(msgspec.Struct, frozen=True, kw_only=True):
-    """Transfer a queue to one of another broker, from now on; the same again changes nothing."""
+    """Transfer a queue to one of another broker, from now on; repeated, it changes nothing."""
 
     request: int
     queue: str
     address: str
-    target: str  # the queue there
+    target: str  # the queue at the other broker
 
 
 class DeleteTransfer(msgspec.Struct, frozen=True, kw_only=True):
-    """Transfer a queue no more."""
+    """End the transfer of a queue."""
 
     request: int
     queue: str
 
 
 class Transfers(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell about transfers: a list of {"queue", "address", "target", "created_us", "runner", "messages", "error"}."""
+    """Describe transfers: a list of {"queue", "address", "target", "created_us", "runner", "messages", "error"}."""
 
     request: int
 
@@ -563,7 +563,7 @@ def encode_control(message: Control) -> bytes:
 
 
 def decode_control(kind: int, body: bytes | bytearray | memoryview) -> Control:
-    """What a control frame says; `ProtocolError` when its body is not what its kind promises."""
+    """The message of a control frame. Raises `ProtocolError` when its body does not fit its kind."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
         raise ProtocolError(f"a frame of kind {kind} is no control frame")
@@ -575,11 +575,11 @@ def decode_control(kind: int, body: bytes | bytearray | memoryview) -> Control:
 
 
 def failure(error: MilepostError, **what: Any) -> Failure:
-    """An error in the form it travels in; `what` names what failed, as the fields of `Failure`."""
+    """An error as a frame; `what` names the failed request or put, as fields of `Failure`."""
     text = str(error)
     if len(text) > MESSAGE_CHARS:
         text = text[:MESSAGE_CHARS] + " …"
     return Failure(code=error.code, message=text, **what)
 
 
-MESSAGE_CHARS: Final = 4_000  # of an error on the wire: a caret under a line fits, a megabyte of echo does not
+MESSAGE_CHARS: Final = 4_000  # of an error on the wire: a caret under a line fits, an echoed megabyte does not

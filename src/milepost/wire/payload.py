@@ -1,4 +1,4 @@
-"""PUT and DELIVER: a batch as it is, behind a few words about it.
+"""PUT, DELIVER and HAND: a batch behind a short header.
 
 ::
 
@@ -11,22 +11,22 @@
     … with SCATTERED    │ … │ offset minus the first u32 × rows │ …
     … with RETRIED      │ … │ earlier deliveries u32 × rows │ padding │ batch …
 
-A tag is the number that the client gave to a subscription which a row is for. Usually all rows have the same ones.
-With flag `MARKED_ROWS` they differ: `tags` is their number in all rows together, and the positions say where in
-the list those of each row begin. Padding fills up to a multiple of eight bytes, so a batch always starts at
-one, and its columns are aligned when the frame is.
+A tag is the client's number of a subscription that a row is for. Usually all rows have the same tags. With flag
+`MARKED_ROWS` they differ: `tags` is the total number of tags of all rows, and the positions say where in the list
+the tags of each row begin. Padding fills up to a multiple of eight bytes, so a batch always starts at one, and its
+columns are aligned when the frame is.
 
-A DELIVER with flag PLACED comes from a durable topic. Behind it the client has had all rows of this log before the
-offset: those of its subscriptions to the topic, and there are no others.
+A DELIVER with flag PLACED comes from a durable topic. After it, the client has all rows of this log before the
+offset that its subscriptions to the topic select.
 
-A PUT with flag MORE belongs together with the PUT behind it, and so on up to one without: rows of durable topics
-that are stored all or none. A key is the sender's name for a put: one that was stored before is refused as a duplicate.
+PUTs with flag MORE form a group with the next PUT that lacks the flag: rows of durable topics that are stored all or
+none. A key is the sender's name for a put: a put whose key was stored before is refused as a duplicate.
 
-HAND carries rows out of the log of a durable topic, for one subscription. Their offsets follow one another from
-the first on, unless SCATTERED says which they are; RETRIED says how often each was handed out before.
+HAND carries rows from the log of a durable topic, for one subscription. Their offsets are consecutive from the
+first on, unless SCATTERED lists them; RETRIED says how often each row was handed out before.
 
-Nothing here depends on the connection but the tags. So one frame serves every connection whose client gave its
-subscription the same number, which clients that count from 1 mostly do.
+Only the tags depend on the connection. So one frame serves every connection whose client gave its subscription the
+same number, which clients that count from 1 mostly do.
 """
 
 from __future__ import annotations
@@ -68,29 +68,29 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Tags(NamedTuple):
-    """Which subscriptions each row is for: those from `offsets[row]` to `offsets[row + 1]`."""
+    """The subscriptions of each row: those from `offsets[row]` to `offsets[row + 1]`."""
 
     offsets: npt.NDArray[np.uint32]  # rows + 1
     subscriptions: npt.NDArray[np.uint32]
 
 
 class DeliverFrame(NamedTuple):
-    """The body of a DELIVER frame, taken apart. The batch is not looked at yet."""
+    """The body of a DELIVER frame, split. The batch is not decoded yet."""
 
     topic: int
-    tags: tuple[int, ...] | Tags  # the same for all rows, or row by row
+    tags: tuple[int, ...] | Tags  # the same for all rows, or per row
     data: Buffer
-    place: tuple[int, int] | None = None  # of a durable topic: a log, and the offset before which all was delivered
+    place: tuple[int, int] | None = None  # of a durable topic: a log, and the offset before which all is delivered
 
 
 class Hand(NamedTuple):
-    """The body of a HAND frame, taken apart. The batch is not looked at yet."""
+    """The body of a HAND frame, split. The batch is not decoded yet."""
 
     topic: int
     subscription: int
     log: int
     offsets: npt.NDArray[np.uint64]
-    tries: npt.NDArray[np.uint32] | None  # earlier deliveries of each row; None: of all, none
+    tries: npt.NDArray[np.uint32] | None  # earlier deliveries of each row; None: no row had any
     data: Buffer
 
 
@@ -106,7 +106,7 @@ def put_parts(topic: int, data: Buffer, key: bytes = b"", more: bool = False) ->
 
 
 def put_head(topic: int, size: int) -> bytes:
-    """What comes before a batch of so many bytes in the frame of a PUT without a key."""
+    """The bytes before a batch of `size` bytes in the frame of a PUT without a key."""
     return _WORDS.pack(_TWO.size + size, _PUT, 0, MAGIC, topic, 0)
 
 
@@ -143,7 +143,7 @@ def hand_parts(
 
 
 def read_hand(flags: int, body: Buffer) -> Hand:
-    """Take a HAND apart; every count is compared with the bytes that are there before it is used."""
+    """Split a HAND; every count is checked against the body's length before it is used."""
     view = memoryview(body)
     if len(view) < _HAND.size:
         raise ProtocolError(f"a HAND of {len(view)} bytes is cut off")
@@ -170,7 +170,7 @@ def read_hand(flags: int, body: Buffer) -> Hand:
 
 
 def read_put(body: Buffer) -> tuple[int, Buffer]:
-    """The topic's number and the batch of a PUT without a key; `read_key` takes that off."""
+    """The topic's number and the batch of a PUT without a key; `read_key` removes the key."""
     if len(body) < _TWO.size + BATCH_HEADER.size:
         raise ProtocolError(f"a PUT of {len(body)} bytes has no room for a batch")
     topic, zero = _TWO.unpack_from(body)
@@ -196,7 +196,7 @@ def deliver_parts(
 
 
 def deliver_head(topic: int, tags: tuple[int, ...], size: int, place: tuple[int, int] | None = None) -> bytes:
-    """What comes before a batch of so many bytes, all of whose rows have the same tags, in the frame of a DELIVER."""
+    """The bytes before a batch of `size` bytes, all of whose rows have the same tags, in a DELIVER frame."""
     count, flags = len(tags), 0
     told = struct.pack(f"<{count}I{4 * (count % 2)}x", *tags)
     if place is not None:
@@ -205,10 +205,10 @@ def deliver_head(topic: int, tags: tuple[int, ...], size: int, place: tuple[int,
 
 
 def read_deliver(flags: int, body: Buffer) -> DeliverFrame:
-    """Take a DELIVER apart; every count is compared with the bytes that are there before it is used."""
+    """Split a DELIVER; every count is checked against the body's length before it is used."""
     if not flags and _ONE_TAG_BYTES + BATCH_HEADER.size <= len(body) < _COPIED:
         topic, count, tag = _ONE_TAG.unpack_from(body)
-        if count == 1:  # the short way: most small deliveries are one message for one subscription
+        if count == 1:  # the fast path: most small deliveries are one message for one subscription
             return tuple.__new__(DeliverFrame, (topic, (tag,), bytes(body[_ONE_TAG_BYTES:]), None))
     elif flags == PLACED and _ONE_PLACED_BYTES + BATCH_HEADER.size <= len(body) < _COPIED:
         topic, count, log, _, offset, tag = _ONE_PLACED.unpack_from(body)

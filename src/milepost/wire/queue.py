@@ -1,4 +1,4 @@
-"""ENQUEUE and TAKEN: messages on their way into a queue and out of it, behind the words about them.
+"""ENQUEUE and TAKEN: messages into a queue and out of it, behind their metadata.
 
 ::
 
@@ -9,12 +9,12 @@
             │ message i64 × rows │ writer i64 × rows │ writing transaction i64 × rows │ priority f64 × rows │
             │ aborts i32 × rows │ padding │ batch …
 
-Padding fills up to a multiple of eight bytes, so that every column and the batch begin at one. A priority that is no
-number (NaN) says that none was given. `due` and `ends` are microseconds since 1970, 0 for none. The writer, the
-writing transaction and the message make up a message's ID, "S/T/M".
+Padding fills up to a multiple of eight bytes, so that every column and the batch begin at one. A priority of NaN
+means that none was given. `due` and `ends` are microseconds since 1970, 0 for none. The writer, the writing
+transaction and the message make up a message's ID, "S/T/M".
 
-`transaction` is the client's own number, and `step` counts what the client sends for one transaction from 1 on, over
-its connections: what comes again on another connection is recognised by it.
+`transaction` is the client's own number. `step` counts the client's frames for one transaction from 1 on, over its
+connections: it identifies a frame that is repeated on another connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from milepost.errors import ProtocolError
 from milepost.wire.frames import HEADER, MAGIC, Kind
 from milepost.wire.payload import Buffer
 
-HELD: Final = 1  # flag of an ENQUEUE: it is kept until the transaction's next request, and answered with that
+HELD: Final = 1  # flag of an ENQUEUE: held until the transaction's next request, and answered with that
 NO_PRIORITY: Final = float("nan")
 
 _ENQUEUE: Final = struct.Struct("<QQdqqIIII")
@@ -45,7 +45,7 @@ _ROW_BYTES: Final = 4 * 8 + 4  # of the columns of a TAKEN
 
 
 class Enqueue(NamedTuple):
-    """The body of an ENQUEUE frame, taken apart. The batch is not looked at yet."""
+    """The body of an ENQUEUE frame, split. The batch is not decoded yet."""
 
     request: int  # 0 when it is held
     transaction: int
@@ -59,13 +59,13 @@ class Enqueue(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the frame: what counts as outstanding, and goes back as credit."""
+        """Bytes of the frame, which count as outstanding until they are credited."""
         named = len(self.queue.encode())
         return HEADER.size + _ENQUEUE.size + named + -named % 8 + len(self.data)
 
 
 class Taken(NamedTuple):
-    """The body of a TAKEN frame, taken apart: messages of one type. The batch is not looked at yet."""
+    """The body of a TAKEN frame, split: messages of one type. The batch is not decoded yet."""
 
     request: int
     type: str
@@ -91,7 +91,7 @@ def enqueue_parts(enqueue: Enqueue) -> tuple[bytes, Buffer]:
 
 
 def read_enqueue(body: Buffer) -> Enqueue:
-    """Take an ENQUEUE apart; every length is compared with the bytes that are there before it is used."""
+    """Split an ENQUEUE; every length is checked against the body's length before it is used."""
     view = memoryview(body)
     if len(view) < _ENQUEUE.size:
         raise ProtocolError(f"an ENQUEUE of {len(view)} bytes is cut off")
@@ -106,7 +106,7 @@ def read_enqueue(body: Buffer) -> Enqueue:
 
 
 def taken_parts(taken: Taken) -> tuple[bytes, Buffer]:
-    """The frame of messages that were taken, or looked at, in two parts: everything before the batch, and the batch."""
+    """The frame of messages that were taken or browsed, in two parts: everything before the batch, and the batch."""
     name = taken.type.encode()
     rows = len(taken.mids)
     told = b"".join(
@@ -128,7 +128,7 @@ def taken_parts(taken: Taken) -> tuple[bytes, Buffer]:
 
 
 def read_taken(body: Buffer) -> Taken:
-    """Take a TAKEN apart; every count is compared with the bytes that are there before it is used."""
+    """Split a TAKEN; every count is checked against the body's length before it is used."""
     view = memoryview(body)
     if len(view) < _TAKEN.size:
         raise ProtocolError(f"a TAKEN of {len(view)} bytes is cut off")
@@ -148,7 +148,7 @@ _COPIED: Final = 4_096  # bytes: a smaller batch is copied out of its frame, whi
 
 
 def _name(view: memoryview, at: int, length: int, frame: str, what: str) -> tuple[str, int]:
-    """A name of so many bytes, and where the padding behind it ends."""
+    """A name of `length` bytes, and where the padding after it ends."""
     end = at + length
     start = end + -end % 8
     if length > _NAME_BYTES or start > len(view):

@@ -1,8 +1,8 @@
-"""Bytes as they arrive, made into whole frames.
+"""Assembles arriving bytes into whole frames.
 
-Made for a transport that reads into memory which it is given (`asyncio.BufferedProtocol`): an idle connection holds no
-buffer at all. Small frames are read many at a time into one buffer that all connections of a thread share, and copied
-out; a frame that is not yet whole gets memory of its own, and the rest of it is read straight into that.
+Made for a transport that reads into a given buffer (`asyncio.BufferedProtocol`): an idle connection holds no buffer at
+all. Small frames are read many at a time into one buffer that all connections of a thread share, and copied out; a
+frame that is not yet whole gets its own memory, and the rest of it is read directly into that.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from milepost.errors import LimitExceeded, ProtocolError
 from milepost.wire.frames import HEADER, MAGIC, Frame, Kind
 
 SHARED_BYTES: Final = 256 << 10  # read at once; more brings no fewer system calls on a busy socket
-MOST_READ: Final = 1 << 20  # bytes of one frame: so much may come before anybody can say that it is too much
+MOST_READ: Final = 1 << 20  # bytes of one frame in one read: this much may arrive before a limit can be enforced
 
-_new: Final = tuple.__new__  # what Frame(...) comes to, without a function in between
+_new: Final = tuple.__new__  # what Frame(...) calls, without a function in between
 
 _KNOWN: Final = frozenset(map(int, Kind))
 _BATCHES: Final = frozenset(map(int, (Kind.PUT, Kind.DELIVER, Kind.HAND, Kind.STAGE, Kind.ENQUEUE, Kind.TAKEN)))
@@ -31,9 +31,9 @@ class FrameReader:
 
     def __init__(self, shared: memoryview | None = None, limit: int = limits.HELLO_BYTES) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES)) if shared is None else shared
-        self.limit = limit  # bytes of a frame; raised when the handshake is done
+        self.limit = limit  # bytes of a frame; raised after the handshake
         self._rest = b""  # the beginning of a header
-        self._body: memoryview | None = None  # a frame that is under way
+        self._body: memoryview | None = None  # an unfinished frame
         self._filled = 0
         self._kind = 0
         self._flags = 0
@@ -45,7 +45,7 @@ class FrameReader:
 
     @property
     def partial(self) -> int:
-        """Bytes of a frame that are here while its end is not; 0 between frames."""
+        """Bytes that have arrived of an unfinished frame; 0 between frames."""
         return HEADER.size + self._filled if self._body is not None else len(self._rest)
 
     def buffer(self) -> memoryview:
@@ -55,9 +55,9 @@ class FrameReader:
         return self.shared
 
     def received(self, count: int) -> list[Frame]:
-        """The frames that are whole now that `count` bytes were written into `buffer()`.
+        """The frames that are complete now that `count` bytes were written into `buffer()`.
 
-        Raises `ProtocolError` or `LimitExceeded`, after which the stream is of no more use.
+        Raises `ProtocolError` or `LimitExceeded`, after which the stream is unusable.
         """
         if self._body is not None:
             self._filled += count
@@ -70,12 +70,12 @@ class FrameReader:
             return self._split(memoryview(self._rest + self.shared[:count]))
         length, kind, flags, magic = HEADER.unpack_from(self.shared)
         if length + HEADER.size == count and magic == MAGIC and kind in _BATCHES and length <= self.limit:
-            # A frame alone, as messages at their leisure come; less than eight bytes are never as long as they say.
+            # The usual case at low rates: one frame alone. Fewer than eight bytes never match their stated length.
             return [_new(Frame, (kind, flags, bytes(self.shared[HEADER.size : count])))]
         return self._split(self.shared[:count])
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The same for bytes that are somewhere else, in one piece or many."""
+        """Like `received`, for bytes in other memory, in one piece or many."""
         frames: list[Frame] = []
         view = memoryview(data)
         while len(view):
@@ -96,8 +96,8 @@ class FrameReader:
                 self._check(length, kind, magic)
             at += HEADER.size
             if length > end - at:
-                # Memory that nobody has written to is not taken from the system: a length alone costs nothing. A
-                # bytearray would be filled with zeros at once.
+                # The system provides memory only when it is written to, so a length alone costs nothing. A bytearray
+                # would be filled with zeros at once.
                 self._body = memoryview(np.empty(length, np.uint8).data)
                 self._filled = end - at
                 self._body[: self._filled] = view[at:]

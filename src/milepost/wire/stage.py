@@ -1,4 +1,4 @@
-"""STAGE: a batch that is stored and not yet to be seen, behind the words that say whose it is.
+"""STAGE: a batch that is stored but not yet visible, behind the sink, epoch and attempt that it belongs to.
 
 ::
 
@@ -6,7 +6,7 @@
           │ sink, UTF-8 │ padding │ batch …
 
 Padding fills up to a multiple of eight bytes, so that the batch begins at one. `sequence` counts the STAGE frames of
-one attempt from 0 on: a frame that comes again, on another connection, is recognised by it.
+one attempt from 0 on: it identifies a frame that is repeated on another connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NUMBER_MOST: Final = (1 << 63) - 1  # of epochs, parts and attempts: databases c
 
 
 class Stage(NamedTuple):
-    """The body of a STAGE frame, taken apart. The batch is not looked at yet."""
+    """The body of a STAGE frame, split. The batch is not decoded yet."""
 
     request: int
     sink: str
@@ -52,7 +52,7 @@ def stage_parts(stage: Stage) -> tuple[bytes, Buffer]:
 
 
 def read_stage(body: Buffer) -> Stage:
-    """Take a STAGE apart; every length is compared with the bytes that are there before it is used."""
+    """Split a STAGE; every length is checked against the body's length before it is used."""
     view = memoryview(body)
     if len(view) < _WORDS.size:
         raise ProtocolError(f"a STAGE of {len(view)} bytes is cut off")

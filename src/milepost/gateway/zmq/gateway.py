@@ -56,9 +56,9 @@ from milepost.gateway.zmq.roster import Roster
 from milepost.gateway.zmq.router import endpoint_of, envelope_of, keys_of, open_router
 from milepost.gateway.zmq.subscriber import PREFETCH_ROWS, Subscriber
 
-REQUESTS: Final = 256  # requests under way at once
-POLLS: Final = 4_000  # gets that wait for a message, besides those; one more is answered at once
-SWEEP_S: Final = 15.0  # between looks for idle subscribers
+REQUESTS: Final = 256  # concurrent requests
+POLLS: Final = 4_000  # gets that wait for a message, in addition to those; any further get is answered at once
+SWEEP_S: Final = 15.0  # between checks for idle subscribers
 
 _log = logging.getLogger("milepost.gateway")
 
@@ -311,7 +311,7 @@ class Gateway:
                 self._roster.remove(subscriber)  # names without a subscription are not remembered
 
     async def _attach(self, subscriber: Subscriber, topic: str | None) -> None:
-        """Attach an existing subscription; without a topic, whatever its topic is."""
+        """Attach an existing subscription; without a `topic`, to the topic that it has."""
         if not subscriber.attached:
             await self._roster.make_room()
             found = await self._client.subscribe(
@@ -349,14 +349,14 @@ async def _put_object(publisher: AsyncClient, topic: str, payload: Any, key: byt
     try:
         await publisher.put(topic, rows.encoded(known, payload), key=key)
     except (InvalidValue, CheckFailed):
-        versions = await publisher.versions(topic, again=True)  # the announcement of a new version may be on its way
+        versions = await publisher.versions(topic, again=True)  # the announcement of a new version may be in flight
         if versions == known:
             raise
         await publisher.put(topic, rows.encoded(versions, payload), key=key)
 
 
 class _Place:
-    """One of the places for requests under way. It is given back once."""
+    """One of the `REQUESTS` places for concurrent requests. It is released once."""
 
     def __init__(self, room: asyncio.Semaphore) -> None:
         self._room: asyncio.Semaphore | None = room

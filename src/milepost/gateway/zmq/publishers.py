@@ -71,8 +71,8 @@ class _Publisher:
     async def enter(self, topic: str, broker_id: str) -> AsyncClient:
         """The client, for a request that calls `leave` at its end."""
         client = self.client
-        # While a request waits here for the client to become idle, requests for known topics wait too; otherwise it
-        # never would.
+        # While a request waits here for the client to become idle, requests for known topics wait too; otherwise the
+        # client would never become idle.
         if client is None or self.opening.locked() or not self._takes(client, topic):
             async with self.opening:
                 client = await self._opened(topic, broker_id)

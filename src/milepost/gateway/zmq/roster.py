@@ -21,7 +21,7 @@ class Roster:
         self._known: OrderedDict[str, Subscriber] = OrderedDict()
         self._attached: dict[
             str, Subscriber
-        ] = {}  # and some that no longer are, since a subscription may end by itself
+        ] = {}  # includes some that are detached, since a subscription may end by itself
 
     def __len__(self) -> int:
         return len(self._known)

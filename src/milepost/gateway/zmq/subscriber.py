@@ -15,8 +15,8 @@ from milepost.client.handout import HandoutSubscription, Place, Row
 from milepost.errors import AckMismatch, NotExpectingAck, RowsGone, TopicMismatch
 
 PREFETCH_ROWS: Final = 16  # sent to the gateway ahead of requests: some, to save round trips; few, for other consumers
-GRACE_S: Final = 0.05  # that a get without a timeout waits for a message on its way from the broker
-BACKLOG_S: Final = 5.0  # that it waits when the broker reports messages on their way
+GRACE_S: Final = 0.05  # that a get without a timeout waits for a message in flight from the broker
+BACKLOG_S: Final = 5.0  # that it waits when the broker reports messages in flight
 HERE_S: Final = 0.001  # for a message that has arrived: it is found without waiting
 NUMBER_BITS: Final = 40  # of a message number for the offset: a thousand billion messages; the log is in the bits above
 
@@ -107,7 +107,7 @@ class Subscriber:
             if row is None or not subscription.handed_out(row[0]):
                 row = await self._next(subscription, seconds or GRACE_S)
             if row is None and not seconds:
-                # An empty answer would be wrong while a message is on its way; everything sent before the broker's
+                # An empty answer would be wrong while a message is in flight; everything sent before the broker's
                 # answer has arrived.
                 coming = await self._coming(client)
                 row = await self._next(subscription, BACKLOG_S if coming else HERE_S)
@@ -116,7 +116,7 @@ class Subscriber:
             try:
                 place = await subscription.hand_on(row)
             except AckMismatch:
-                continue  # the connection broke since the message came: it is delivered again, here or elsewhere
+                continue  # the connection broke since the message arrived: it is delivered again, here or elsewhere
             except BaseException:
                 self._next_one = row
                 raise
