@@ -2,16 +2,16 @@
 
 ::
 
-    core/       its mind: events in, effects out
-    server      its only I/O: sockets, timers, effects carried out
-    peer        one connection: frames to the right event
-    examination puts as they arrive: decoded, joined, matched
-    matcher     rows that were stored: matched
-    predicate_cache   compiled predicates, for the core and for threads
-    workers     threads for that, when there are input queues
-    transfers   queues that go on to other brokers
-    clock       where time comes from
-    metrics     its figures, for Prometheus
+    core/            all decisions: events in, effects out
+    server           the only I/O: sockets, timers; carries out effects
+    peer             one connection: turns frames into events
+    examination      checks, joins and matches puts
+    matcher          matches rows that were stored
+    predicate_cache  compiled predicates, for the core and for threads
+    workers          threads for `examination`, when there are input queues
+    transfers        queues whose messages go to other brokers
+    clock            time and timers
+    metrics          the broker's figures, for Prometheus
 """
 
 from milepost.extras import extra, require

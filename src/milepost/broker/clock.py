@@ -1,4 +1,4 @@
-"""Where time comes from. Tests bring a clock of their own: `milepost.testing.FakeClock`."""
+"""The broker's clock. Tests use their own: `milepost.testing.FakeClock`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Clock(Protocol):
         """Microseconds since 1970."""
 
     def every(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Call again and again, in the event loop's thread; the result ends it."""
+        """Call repeatedly, in the event loop's thread. The result is a function that ends it."""
 
 
 class SystemClock:

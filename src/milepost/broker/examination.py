@@ -1,10 +1,10 @@
-"""Puts as they arrive: decoded, joined and matched. Runs in the event loop, or in the threads of `input_queues`.
+"""Examines puts: decodes, joins and matches them. Runs in the event loop, or in a thread.
 
-Rows that arrive together for one topic are joined before they are matched, whatever their publishers: when a broker
-falls behind, frames gather in its sockets, and the fewer and larger batches that result let it catch up.
+Rows that arrive together for one topic are joined before they are matched, whatever their publishers. When a broker
+falls behind, frames accumulate in its sockets; the fewer and larger batches that result let it catch up.
 
-Nothing here touches the core's state: a put has the version of its schema and the snapshot of its topic's predicates
-with it. Whether its rows are admitted, the core decides afterwards (`core.admission`).
+This module does not touch the core's state: a put has the version of its schema and the snapshot of its topic's
+predicates. The core decides afterwards whether its rows are admitted (`core.admission`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from milepost.query import enforce
 if TYPE_CHECKING:
     from milepost.match import Matches
 
-# Frames times receivers: joining costs some fifty microseconds however few the rows, and saves a write and some steps
-# for each frame and receiver.
+# Frames times receivers: joining costs about 50 µs however few the rows are, and saves a write and some steps for each
+# frame and receiver.
 WORTH_JOINING: Final = 8
 
 Pause: TypeAlias = Callable[[], None] | None
@@ -33,7 +33,7 @@ log = logging.getLogger("milepost.broker")
 
 
 class Examined(NamedTuple):
-    """Puts for `Core.arrived`: one, which may be refused, or several of a live topic that were joined."""
+    """Puts for `Core.arrived`: one, which may be refused, or several joined ones of a live topic."""
 
     puts: list[Put]
     batch: Batch | None  # their rows; None: the put is refused
@@ -46,7 +46,7 @@ def is_long(put: Put) -> bool:
 
 
 def examine(puts: list[Put], join_bytes: int, pause: Pause = None) -> list[Examined]:
-    """Decode and match puts, in order. `pause` is called now and then, for others to have their turn."""
+    """Decode and match puts, in order. `pause` is called from time to time, so that other threads can run."""
     if len(puts) == 1:
         return [examine_one(puts[0], pause)]
     results: list[Examined] = []
@@ -75,7 +75,7 @@ def _kind(put: Put) -> tuple[int, int, int, bool]:
 
 
 def _groups(run: list[Put], join_bytes: int) -> Iterator[list[Put]]:
-    """Neighbours that are joined: up to a size at which joining costs more than it saves."""
+    """Groups of neighbours to join: up to a size at which joining costs more than it saves."""
     group: list[Put] = []
     size = 0
     for put in run:
@@ -95,13 +95,13 @@ def _examine_together(group: list[Put], pause: Pause) -> list[Examined]:
             batch = Batch.concat([put.batch for put in right])
             return [*results, Examined(right, batch, _matched(right[0], batch, pause))]
         except Exception as error:
-            # Batches that are right one by one may be too much together, for some limit: then one by one it is.
+            # Batches that are valid alone may exceed a limit together: then they are examined one by one.
             log.debug("%d batches for %s were not joined: %s", len(right), right[0].topic.name, error)
     return results + [examine_one(put, pause) for put in right]
 
 
 def _decoded(put: Put) -> bool:
-    """Check the bytes of a put against its schema, and that schema's rules; False: `put.error` says what is wrong."""
+    """Check the bytes of a put against its schema and the schema's rules; False: `put.error` is the reason."""
     if put.error is None:
         try:
             if put.version is None:
@@ -126,7 +126,7 @@ def _matched(put: Put, batch: Batch, pause: Pause) -> Matches | None:
 
 
 def _reason(put: Put, error: Exception) -> MilepostError:
-    """Why a put is refused. What is not its fault is ours: it is refused, and everything else goes on."""
+    """The error of a refused put. Any other exception is a broker fault: it is logged, and only this put is refused."""
     if isinstance(error, MilepostError):
         return error
     log.exception("a batch for %s could not be examined", put.topic.name, exc_info=error)

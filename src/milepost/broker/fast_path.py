@@ -1,13 +1,13 @@
-"""The short way of a put: a message that came alone, for a topic whose subscribers all want everything of it.
+"""The fast path of a put: a message that came alone, for a topic whose subscribers all want every row.
 
-A message a millisecond finds neither code nor data in the processor's caches, so what it costs is how much Python there
-is on its way: some 50 µs through reading, checking, matching and delivering, which take anything. The short way takes
-one frame of one row, has it judged by a builtin where it lies, and puts another head before it. It is 15 µs long.
+At one message per millisecond, neither code nor data are in the processor's caches, so the cost of a message is the
+amount of Python that it runs. The general code for reading, checking, matching and delivering takes about 50 µs. The
+fast path takes one frame of one row, checks it in the receive buffer with a builtin, and replaces its head: 15 µs.
 
-A message for a durable topic has a short way too, up to the store, where those of one round of the event loop go
-together: a hundred publishers that wait for each of their messages cost a broker two thirds of what they did, or less.
+A message for a durable topic has a fast path up to the store; the rows of one round of the event loop are stored
+together. A hundred publishers that wait for each of their messages cost a broker two thirds of before, or less.
 
-It is tried first and gives up on whatever is not so; then the bytes are read as if nobody had looked at them.
+The fast path is tried first. If a frame does not qualify, nothing has changed, and it takes the normal path.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from milepost.broker.server import Broker
     from milepost.schema import Schema
 
-ENOUGH: Final = 16  # puts in a row, each alone and for one topic: such a client will go on like this
-NEVER: Final = -(1 << 62)  # as the number of puts of a client whose topic has no short way
+ENOUGH: Final = 16  # consecutive puts, each alone and for one topic, after which a client gets a fast path
+NEVER: Final = -(1 << 62)  # as `Peer.lone` of a client whose topic has no fast path
 _HEAD: Final = len(put_head(0, 0))
-_new: Final = tuple.__new__  # what RowPut(...) comes to, without a function in between
+_new: Final = tuple.__new__  # same as RowPut(...), without a function call in between
 
 Judge = Callable[[int, int, int], int]
-"""Of a batch from here to there, and the publisher's last stamp: its own stamp, if it is right, or 0."""
+"""Takes the start and end of a batch in the buffer, and the publisher's last stamp; returns its stamp, 0 if invalid."""
 
 
 class FastPath:
-    """Who gets one. The builtin is loaded when the first client has earned it, in a thread: Numba takes its time."""
+    """Gives fast paths to clients. The builtin is loaded for the first of them, in a thread, as Numba loads slowly."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -50,7 +50,7 @@ class FastPath:
         self._loading: asyncio.Future[None] | None = None
 
     def went(self, peer: Peer, connection: Connection, topic: Topic, data: Buffer) -> None:
-        """A put that came alone went the long way."""
+        """Count a put that came alone and took the normal path; after `ENOUGH`, the client gets a fast path."""
         if HEADER.unpack_from(data)[1] & limits.BATCH_ROWS != 1:
             peer.lone = 0
             return
@@ -67,7 +67,7 @@ class FastPath:
             self._loading = asyncio.ensure_future(self._load())
 
     def load_again(self) -> None:
-        """There are kernels now, if there were none."""
+        """Allow another attempt to load the builtin: the kernels are loaded now."""
         self._loading = None
 
     async def _load(self) -> None:
@@ -94,7 +94,7 @@ def _loaded() -> ModuleType | None:
 
 
 class Short:
-    """The short way of one client to one topic."""
+    """The fast path of one client to one live topic."""
 
     __slots__ = (
         "_broker", "_connection", "_count", "_head", "_judge", "_new_head", "_publisher", "_shared", "_tags", "_topic",
@@ -112,7 +112,7 @@ class Short:
         self._head = self._new_head = b""
 
     def __call__(self, count: int) -> bool:
-        """Deal with the first `count` bytes of the buffer, if they are one frame that may go this way."""
+        """Handle the first `count` bytes of the buffer, if they are one frame that qualifies; else return False."""
         connection, topic, broker, publisher = self._connection, self._topic, self._broker, self._publisher
         core = broker.core
         audience = topic.audience()
@@ -141,7 +141,7 @@ class Short:
         try:
             effects = core.passed(connection, topic, count, stamp, frame, members)
         except MilepostError:
-            return False  # the other way tells its client why
+            return False  # the normal path tells the client why
         connection.heard = broker.clock.monotonic()
         broker.run(effects)
         return True
@@ -154,7 +154,7 @@ class Short:
 
 
 class StoredFast:
-    """The short way of one client to one durable topic: up to where the rows of a round go to the store together."""
+    """The fast path of one client to one durable topic, up to where the rows of a round are stored together."""
 
     __slots__ = ("_broker", "_connection", "_count", "_head", "_judge", "_schema", "_shared", "_topic")
 
@@ -171,7 +171,7 @@ class StoredFast:
         self._head = b""
 
     def __call__(self, count: int) -> bool:
-        """As that of `Short`. Whether the row was stored before is for the store to say, so any stamp will do."""
+        """As `Short.__call__`, but any stamp is accepted: the store finds out whether the row was stored before."""
         broker, connection, topic = self._broker, self._connection, self._topic
         if count != self._count:
             self._count, self._head = count, put_head(topic.number, max(0, count - _HEAD))
@@ -187,13 +187,13 @@ class StoredFast:
             or connection.atomic is not None
             or not connection.publisher.enrolled
             or connection.outstanding >= core.settings.put_window
-            or core.memory.scarce  # the other way asks whose fault that is
+            or core.memory.scarce  # the normal path decides which connections to pause
         ):
             return False
         try:
             core.admission.admit(connection, topic, stamp, stamp, None)
         except MilepostError:
-            return False  # the other way tells its client why
+            return False  # the normal path tells the client why
         core.admission.accept(connection, count)
         connection.puts += 1
         connection.heard = broker.clock.monotonic()

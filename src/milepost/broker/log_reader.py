@@ -1,4 +1,4 @@
-"""Rows out of the log, those that match: in the reading threads, so that a long replay holds nobody up."""
+"""Reads matching rows from the log, in the reading threads, so that a long replay does not hold up the event loop."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from milepost.storage import Store
 
 READ_BYTES: Final = 4 << 20  # of the log, at a time
-ENOUGH_BYTES: Final = 2 << 20  # of rows that match: then they are handed out, and reading goes on later
-SLICE_S: Final = 0.25  # seconds, after which a reader says the same: the threads that read are few
-MOST_BYTES: Final = 256 << 20  # of the log, before a reader that finds nothing says how far it has got
-SINGLE: Final = 32  # entries of one row, one after the other, after which more of them are expected
+ENOUGH_BYTES: Final = 2 << 20  # of matching rows, after which a read ends; another read continues later
+SLICE_S: Final = 0.25  # seconds after which a read ends too: the reading threads are few
+MOST_BYTES: Final = 256 << 20  # of the log, after which a read without matches ends
+SINGLE: Final = 32  # consecutive entries of one row, after which more of them are expected
 
 Offsets = npt.NDArray[np.uint64]
 
 
 class Run(NamedTuple):
-    """Entries that are looked at together: small neighbours of one schema, or a larger one alone."""
+    """Entries that are evaluated together: small neighbours of one schema, or a larger one alone."""
 
     first: int
     next: int  # the offset after the last row
     datas: Sequence[bytes]
-    size: int  # bytes of these
+    size: int  # bytes of `datas`
     after: tuple[int, int] | None = None
 
 
 class LogReader(NamedTuple):
-    """What one read is for. `versions` has the topic's schemas, each with the predicate as it reads such rows."""
+    """One read of a log. `versions` has the topic's schemas by fingerprint, each with the predicate for its rows."""
 
     store: Store
     topic: int  # the store's number
@@ -53,25 +53,25 @@ class LogReader(NamedTuple):
     filtered: bool
 
     def read(self, offset: int, stop: int | None = None) -> list[Found]:
-        """From an offset on, to before `stop`, until there is enough to hand out."""
+        """Read from an offset to before `stop`, until there are enough rows to hand out."""
         found: list[Found] = []
         scanned = matched = 0
         until = time.monotonic() + SLICE_S
         offset = max(offset, self._start())  # an entry may begin with rows that were trimmed
-        single: bool | None = False  # whether small entries of one row each are expected; None: it was tried in vain
+        single: bool | None = False  # whether small entries of one row are expected; None: they were, and did not come
         while matched < ENOUGH_BYTES and scanned < MOST_BYTES and (stop is None or offset < stop):
             try:
                 runs, single = self._runs(offset, stop, single)
             except CorruptLog:
                 if found:
-                    break  # what is before the damage can still be had; the next read meets it again, and says so
+                    break  # return the rows before the damage; the next read raises
                 raise
             if not runs:
                 break
             for run in runs:
                 after = run.after
                 if found and after is not None:
-                    return _joined(found)  # it may have to wait for another log: what is here need not
+                    return _joined(found)  # only the rest may have to wait for another log
                 try:
                     for part in self._found(run, offset, stop):
                         found.append(part)
@@ -81,7 +81,7 @@ class LogReader(NamedTuple):
                             return _joined(found)
                 except QueryTooCostly:
                     if found:
-                        return _joined(found)  # as with damage: the next read begins there, and says so
+                        return _joined(found)  # as with damage: the next read raises
                     raise
                 scanned += run.size
                 if after is not None:
@@ -92,7 +92,7 @@ class LogReader(NamedTuple):
         return _joined(found)
 
     def read_only(self, wanted: Offsets) -> list[Found]:
-        """Exactly these rows, as far as they are still there; `next` of the last says how far it was looked."""
+        """Read exactly these rows, as far as they still exist; the last `Found.next` is where the search ended."""
         found: list[Found] = []
         offset, last, size = max(int(wanted[0]), self._start()), int(wanted[-1]), 0
         while offset <= last and size < ENOUGH_BYTES:
@@ -115,13 +115,13 @@ class LogReader(NamedTuple):
             if not len(following):
                 offset = last + 1
             elif int(following[0]) > offset:
-                offset = int(following[0])  # nothing is wanted in between
+                offset = int(following[0])  # skip offsets that are not wanted
         reached = last + 1 if not found or size < ENOUGH_BYTES else offset
         found.append(Found(self.log, reached, reached, None, _NONE))
         return found
 
     def _start(self) -> int:
-        """The first offset that is retained."""
+        """The first offset that the log still has."""
         return self.store.resolve(self.topic, "earliest").get(self.log, 0)
 
     def _entries(self, offset: int, stop: int | None) -> list[StoredEntry]:
@@ -132,9 +132,9 @@ class LogReader(NamedTuple):
             return self.store.read(self.topic, self.log, offset, max_rows=1)
 
     def _runs(self, offset: int, stop: int | None, single: bool | None) -> tuple[list[Run], bool | None]:
-        """What comes next, and whether small entries of one row each are expected after it.
+        """The next runs, and whether small entries of one row are expected after them.
 
-        None once they were expected and were not there: each try looks at thousands of entries.
+        None once such entries were expected and did not come: each try reads thousands of entries.
         """
         if single:
             rows = None if stop is None else stop - offset
@@ -159,7 +159,7 @@ class LogReader(NamedTuple):
         return found
 
     def _found(self, run: Run, offset: int, stop: int | None) -> Iterator[Found]:
-        """The rows of a run that match, from an offset on and to before another."""
+        """The rows of a run that match, from `offset` to before `stop`."""
         version, predicate = self._version(run.first, run.datas[0])
         first, there, datas, _, after = run
         end = there if stop is None else min(stop, there)
@@ -183,7 +183,7 @@ class LogReader(NamedTuple):
         except QueryTooCostly:
             if len(datas) == 1:
                 raise
-            for alone in _apart(run):  # within the budget one by one, perhaps, and too much together
+            for alone in _apart(run):  # each alone may be within the budget
                 yield from self._found(alone, offset, stop)
             return
         if skip or end < there:
@@ -199,7 +199,7 @@ _NONE: Final[Offsets] = np.zeros(0, np.uint64)
 
 
 def _runs(entries: list[StoredEntry]) -> Iterator[Run]:
-    """Entries that are looked at together: a predicate costs as much for one row as for a thousand."""
+    """Group entries into runs: a predicate costs as much for one row as for a thousand."""
     for _, group in groupby(entries, key=_kind):
         alike = list(group)
         sizes, rows = [len(entry.data) for entry in alike], [entry.rows for entry in alike]
@@ -207,7 +207,7 @@ def _runs(entries: list[StoredEntry]) -> Iterator[Run]:
 
 
 def _kind(entry: StoredEntry) -> int | tuple[int, int]:
-    """Neighbours of one kind are looked at together. An entry that waits for another log has a kind of its own."""
+    """Neighbours of one kind form a run. An entry that waits for another log has its own kind."""
     found = fingerprint_of(entry.data)
     return found if entry.after is None else (found, entry.first)
 
@@ -219,14 +219,14 @@ def _run(entries: list[StoredEntry]) -> Run:
 
 
 def _single_runs(first: int, datas: list[bytes]) -> list[Run]:
-    """The same for entries of one row and of one schema: as many in each as may be joined."""
+    """Runs of entries of one row and one schema: each has as many as may be joined."""
     each = max(1, READ.bytes // max(map(len, datas)))
     parts = [(at, datas[at : at + each]) for at in range(0, len(datas), each)]
     return [Run(first + at, first + at + len(part), part, sum(map(len, part))) for at, part in parts]
 
 
 def _apart(run: Run) -> Iterator[Run]:
-    """The entries of a run, each alone."""
+    """Each entry of a run as its own run."""
     first = run.first
     for data in run.datas:
         end = first + rows_of(data)
@@ -235,7 +235,7 @@ def _apart(run: Run) -> Iterator[Run]:
 
 
 def _joined(found: list[Found]) -> list[Found]:
-    """Small neighbours of one schema as one, and what holds no rows with what stands before it."""
+    """Join small neighbours of one schema, and parts without rows with the part before them."""
     sizes = [0 if part.batch is None else len(part.batch.data) for part in found]
     rows = [len(part.offsets) for part in found]
     return [one for run in runs(found, sizes, rows, READ, _follows) for one in _one(run)]
@@ -251,7 +251,7 @@ def _follows(run: list[Found], part: Found) -> bool:
 
 
 def _one(run: list[Found]) -> list[Found]:
-    """A run as one, or as it is when that exceeds a limit of batches."""
+    """Join the parts of a run into one, or return them unchanged when that exceeds a limit of batches."""
     if len(run) == 1:
         return run
     full = [part for part in run if part.batch is not None]

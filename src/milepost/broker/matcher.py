@@ -1,4 +1,4 @@
-"""Matches rows that were stored: at once when that is short, otherwise in a thread; rows of one topic in order."""
+"""Matches stored rows: at once if that is short, otherwise in a thread; the rows of a topic in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from milepost.match import Matches
 
 Matched: TypeAlias = "tuple[Matches | None, Matches | None]"
-"""Of plain subscriptions, and of durable ones."""
+"""The matches of plain subscriptions, and those of durable ones."""
 
 log = logging.getLogger("milepost.broker")
 
@@ -28,7 +28,7 @@ def is_long(effect: Match) -> bool:
 
 
 def match(effect: Match, pause: Callable[[], None] | None = None) -> Matched:
-    """The matches, in any thread. `pause` is called now and then, for others to have their turn."""
+    """The matches, in any thread. `pause` is called from time to time, so that other threads can run."""
     _, version, batch, plain, durable, _ = effect
     view = version.view(batch)
     return (
@@ -38,15 +38,15 @@ def match(effect: Match, pause: Callable[[], None] | None = None) -> Matched:
 
 
 class Matcher:
-    """Carries out `Match`. In the event loop, but for `_work`."""
+    """Carries out `Match`. Runs in the event loop, except `_work`."""
 
     def __init__(self, thread: Scheduler, run: Callable[[list[Effect]], None]) -> None:
         self._thread = thread
         self._run = run
-        self._waiting: dict[Topic, int] = {}  # matches of a topic that are in the thread, or on their way back
+        self._waiting: dict[Topic, int] = {}  # matches of a topic that the thread has, or has just finished
 
     def run(self, effect: Match) -> None:
-        """Match, and run what the core makes of it: before this returns, when it is short."""
+        """Match, and run the effects that follow; a short match is done before this returns."""
         topic = effect.topic
         if topic in self._waiting or is_long(effect):
             self._waiting[topic] = self._waiting.get(topic, 0) + 1
@@ -57,7 +57,7 @@ class Matcher:
             outcome = match(effect)
         except MilepostError as error:
             outcome = error
-        except Exception as error:  # a fault of ours: these rows suffer, and everybody else goes on
+        except Exception as error:  # a broker fault: only these rows are affected
             log.exception("rows of %s could not be matched", topic.name)
             outcome = BrokerError(f"the broker failed: {type(error).__name__}; its log says more")
         self._run(effect.then(outcome))

@@ -1,7 +1,7 @@
-"""Prometheus metrics: what `Broker.statistics` says, in the form that Prometheus collects.
+"""Prometheus metrics: the figures of `Broker.statistics`, in the form that Prometheus collects.
 
-The server of prometheus_client runs in a thread of its own, and the broker's figures belong to the event loop. So each
-collection asks the loop for them, and waits; nothing is counted here.
+The server of prometheus_client runs in its own thread, and the broker's figures belong to the event loop. So each
+collection asks the loop for them, and waits. This module counts nothing itself.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from prometheus_client.registry import Collector
 from milepost.broker.core.statistics import DEPTHS
 from milepost.errors import ConfigError
 
-ANSWER_SECONDS: Final = 5.0  # for the loop to give its figures; Prometheus itself waits ten
-TOPIC_LABELS: Final = 1_000  # topics with figures of their own: Prometheus keeps a series for each, for weeks
-OTHER_TOPICS: Final = "(others)"  # the rest of them, added up; no topic can be called so
+ANSWER_SECONDS: Final = 5.0  # for the loop to give its figures; Prometheus waits ten
+TOPIC_LABELS: Final = 1_000  # topics with their own series: Prometheus keeps each series for weeks
+OTHER_TOPICS: Final = "(others)"  # label for the sums of all other topics; no topic can have this name
 
 _TOTALS: Final = {
     "rows_in": ("milepost_rows_received", "Rows taken from publishers."),
@@ -48,7 +48,7 @@ _TOPICS: Final = {
 
 
 class Source(Protocol):
-    """Whoever has figures: a broker."""
+    """A source of figures: a broker."""
 
     def counted(self, then: Callable[[dict[str, Any]], list[Any]]) -> None: ...
 
@@ -62,7 +62,7 @@ class BrokerCollector(Collector):
         self._labelled: set[str] = set()
 
     def describe(self) -> list[Metric]:
-        """Nothing. Without this, registering would collect once, in the loop's own thread, and wait for the loop."""
+        """No metrics. Without this, registering would collect in the loop's own thread, and wait for the loop."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -76,7 +76,7 @@ class BrokerCollector(Collector):
         def ask() -> None:
             try:
                 self._broker.counted(told)
-            except Exception as error:  # whatever it is, it belongs to whoever waits
+            except Exception as error:  # passed to the thread that waits
                 answer.set_exception(error)
 
         self._loop.call_soon_threadsafe(ask)
@@ -131,7 +131,7 @@ class BrokerCollector(Collector):
             yield from _counted(figures)
 
     def _topics(self, topics: list[dict[str, Any]], rest: dict[str, int]) -> Iterator[Metric]:
-        """`rest` has the sums of the topics that are too many to be listed."""
+        """The metrics of topics; `rest` has the sums of the topics that are not listed."""
         names = {topic["name"] for topic in topics}
         self._labelled &= names
         for name in sorted(names - self._labelled):  # a topic keeps its label: counters must not jump
@@ -151,14 +151,14 @@ class BrokerCollector(Collector):
 class Served(NamedTuple):
     """Metrics that are being served."""
 
-    url: str  # with the port that was really taken
+    url: str  # with the port in use
     stop: Callable[[], None]  # blocks for half a second at most, so that an event loop may call it
 
 
 def start_metrics(broker: Source, loop: asyncio.AbstractEventLoop, where: str) -> Served:
     """Serve a broker's metrics at `host:port`, path `/metrics`.
 
-    `OSError` when the port is taken. Does not block: the server has a thread of its own.
+    Raises `OSError` when the port is taken. Does not block: the server has its own thread.
     """
     host, port = parse_http(where)
     registry = CollectorRegistry()
@@ -184,7 +184,7 @@ def parse_http(where: str) -> tuple[str, int]:
 
 
 def _counted(figures: Mapping[str, Any]) -> Iterator[Metric]:
-    """What waits in the store. Each has as many series as `Counts.LISTED` says, and one for the rest."""
+    """Metrics of queues and lags. Each has up to `counts.LISTED` series, and one for the others."""
     age_s = max(0, figures["time_us"] - figures["counted_us"]) / 1e6
     yield GaugeMetricFamily(
         "milepost_count_age_seconds", "Since the oldest figure of queues and lags was counted.", age_s

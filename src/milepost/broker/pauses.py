@@ -1,7 +1,7 @@
-"""What keeps an event loop from its clients for a moment: Python's collector, the broker's own timers, and a thread
-that loads kernels, with which the loop shares the interpreter.
+"""Times the pauses of the event loop: Python's garbage collector, the broker's own timers, and a thread that loads
+kernels and shares the GIL with the loop.
 
-Each is timed, to explain the slowest messages; that adds a microsecond to a collection.
+They explain the slowest messages. Timing adds a microsecond to a collection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from milepost.kernels.compiler import loads
 
 
 class Pause:
-    """How often something happened, and how long it took."""
+    """Count and duration of one kind of pause, in seconds."""
 
     __slots__ = ("count", "longest", "total")
 
@@ -33,7 +33,7 @@ class Pause:
 
 
 class Pauses:
-    """Of one process, from `start` to `stop`; by name. Those of the collector are of all its threads."""
+    """The pauses of one process by name, from `start` to `stop`. Collections of all its threads count."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -48,7 +48,7 @@ class Pauses:
             gc.callbacks.remove(self._collected)
 
     def every(self, seconds: float, name: str, call: Callable[[], None]) -> Callable[[], None]:
-        """Call something again and again, as a clock does, and time it."""
+        """Call repeatedly, as `Clock.every` does, and time each call."""
         pause = self._found.setdefault(name, Pause())
 
         def timed() -> None:

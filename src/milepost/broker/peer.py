@@ -1,4 +1,4 @@
-"""One end of a connection, as the broker's shell holds it: frames in, to the right place, and messages as frames."""
+"""The shell's end of a connection: it passes incoming frames to the broker, and encodes control messages."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _PUT: Final = int(Kind.PUT)
 _STAGE: Final = int(Kind.STAGE)
 _ENQUEUE: Final = int(Kind.ENQUEUE)
 _CREDIT: Final = int(Kind.CREDIT)
-MOST_ASKED: Final = 64  # questions of one connection in a round of the event loop: then others have their turn
+MOST_ASKED: Final = 64  # requests of one connection in a round of the event loop; other connections are next
 _BATCHES: Final = (_PUT, _STAGE, _ENQUEUE)
-LIGHT_BYTES: Final = 4_096  # of a request that is decoded whatever memory there is
-ENQUEUE_BYTES: Final = 100  # of an ENQUEUE that is answered, beside the messages, which take credit
-MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: batches are bounded by credit, questions by this
+LIGHT_BYTES: Final = 4_096  # of a request that is decoded even when memory is short
+ENQUEUE_BYTES: Final = 100  # counted for an ENQUEUE that gets a reply, beside its messages, which take credit
+MOST_JOBS: Final = 10_000  # of one connection in a worker's queue: credit limits its batches, this its requests
 
 
 class Peer:
@@ -48,12 +48,12 @@ class Peer:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.connection: Connection | None = None
-        self.jobs = 0  # things that this connection's worker has not finished
+        self.jobs = 0  # puts and requests that this connection's worker has not finished
         self.given: deque[Any] = deque()  # those of them that the matching thread has not begun
-        self.lone = 0  # puts in a row that came alone for one topic, which `FastPath` counts
+        self.lone = 0  # consecutive puts that came alone for one topic; `FastPath` counts them
         self.lone_topic: Topic | None = None
-        self._held: list[Frame] = []  # read, and not to be carried out yet: `frames` says why
-        self._back: list[Control | Enqueue] = []  # the same, of questions that came back from a worker
+        self._held: list[Frame] = []  # received, and not to be handled yet; `_hold` adds them
+        self._back: list[Control | Enqueue] = []  # requests that a worker gave back, and that must wait too
 
     def connected(self, channel: Channel) -> None:
         connection = self._broker.core.connected(channel.peer, self._broker.clock.monotonic())
@@ -113,7 +113,7 @@ class Peer:
                         self._hold(connection, frames[place:], halt=True)
                         return
                     message = decode_control(frame.kind, frame.body)
-                    if frame.kind == _CREDIT:  # it answers what was delivered, and need not wait for puts
+                    if frame.kind == _CREDIT:  # it concerns deliveries, and need not wait for puts
                         broker.said(connection, message)
                     else:
                         asked += 1
@@ -130,7 +130,7 @@ class Peer:
             broker.refuse(connection, error)
 
     def _growing(self, size: int) -> None:
-        """A frame is coming in that is not whole."""
+        """Called when more bytes of an unfinished frame have arrived."""
         connection, memory = self.connection, self._broker.core.memory
         if connection is not None and connection.open:
             memory.partial(connection, size)
@@ -138,7 +138,7 @@ class Peer:
                 self._hold(connection, [])
 
     def _hold(self, connection: Connection, frames: list[Frame], *, halt: bool = False) -> None:
-        """Carry out no more of what this client sends, and read no more of it, for now; `halt`: for want of memory."""
+        """Stop reading from this client, and keep these frames for later; `halt`: because memory is short."""
         broker = self._broker
         connection.paused = True
         connection.channel.pause()
@@ -153,7 +153,7 @@ class Peer:
             broker.relieve_soon()
 
     def answered(self, message: Control | Enqueue) -> None:
-        """A worker has finished the puts before a question: its turn, unless one before it is not answered yet."""
+        """Handle a request whose earlier puts a worker has finished, unless an earlier request is not done yet."""
         connection = self.connection
         if connection is None:
             return
@@ -169,7 +169,7 @@ class Peer:
             self.go_on()
 
     def go_on(self) -> None:
-        """Carry out what was held, if nothing speaks against it any more."""
+        """Handle the held frames, if no reason to hold them is left, and read from the client again."""
         connection, broker = self.connection, self._broker
         if connection is None or not connection.paused or connection.busy or connection.blocked:
             return
@@ -192,7 +192,7 @@ class Peer:
                 connection.channel.resume()
 
     def _heavy(self, connection: Connection) -> bool:
-        """Whether what is held begins with a request for which there is no memory."""
+        """Whether the first held frame is a request for which there is no memory."""
         if not self._held:
             return False
         frame = self._held[0]
@@ -212,7 +212,7 @@ class Peer:
 
 
 def frame_of(message: Control) -> bytes:
-    """The frame of a control message. A reply that came out too long becomes the failure of its request."""
+    """The frame of a control message. A reply that is too long becomes the failure of its request."""
     try:
         return encode_control(message)
     except LimitExceeded as error:

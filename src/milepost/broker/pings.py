@@ -1,7 +1,7 @@
-"""The short way of a sign of life: clients with nothing to say ping twice a heartbeat, always in the same words.
+"""The fast path of pings: an idle client pings twice a heartbeat, always with the same bytes.
 
-Thousands of clients that wait cost a broker little else. Their pings find nothing of it in the processor's caches, so
-what one costs is how much Python there is on its way. Here it is compared with the client's last one, and answered.
+Thousands of idle clients cost a broker little else. Their pings find no code or data in the processor's caches, so the
+cost of one is the amount of Python that it runs. Here a ping is compared with the client's last one, and answered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PingPath:
-    """Deals with the pings of one client, of the same number as one that went the long way."""
+    """Answers the pings of one client that have the same number as one that took the normal path."""
 
     __slots__ = ("_broker", "_frame", "_number", "_peer", "_shared")
 
@@ -28,7 +28,7 @@ class PingPath:
         self._shared = shared
 
     def __call__(self, count: int) -> bool:
-        """Deal with the first `count` bytes of the buffer, if they are such a ping and nothing speaks against it."""
+        """Answer the first `count` bytes of the buffer, if they are such a ping and the connection is not held up."""
         peer, broker = self._peer, self._broker
         connection = peer.connection
         if (

@@ -1,6 +1,6 @@
-"""Compiled `where` texts, the wrong ones too: subscribers often share one. For any thread.
+"""A cache of compiled `where` texts, including the errors of invalid ones: subscribers often share a text.
 
-It belongs to the shell: the core asks it, and so do the threads that compile and the threads that read logs.
+It belongs to the shell. The core uses it, and so do the threads that compile and those that read logs.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from milepost.kernels.compiler import loading
 from milepost.query import Predicate, compile, parse_schema
 from milepost.schema import Schema
 
-KEPT_CHARS: Final = 1_000_000  # of texts in all: what is compiled from them takes some fifteen times as many bytes
+KEPT_CHARS: Final = 1_000_000  # of all texts together: the compiled predicates take about fifteen times as many bytes
 
 
 class PredicateCache:
-    """Predicates and errors, by text and fingerprint of the schema."""
+    """Predicates and errors, by text and fingerprint of the schema. Any thread may use it."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int], Predicate | MilepostError] = OrderedDict()
         self._chars = 0
         self._lock = Lock()
-        self.compiled = 0  # texts so far, each for a schema
+        self.compiled = 0  # compilations so far, each of a text for a schema
 
     def compile(self, text: str, schema: Schema) -> Predicate:
-        """The predicate for a schema; raises what `milepost.compile` raises."""
+        """The predicate for a schema; raises as `milepost.compile` does."""
         key = (text, schema.fingerprint)
         found = self.found(key)
         if found is None:
@@ -39,11 +39,11 @@ class PredicateCache:
                 found = error.with_traceback(None)
             self.keep(key, found)
         if isinstance(found, MilepostError):
-            raise found.with_traceback(None)  # each raise adds to the traceback, and that keeps all frames of it
+            raise found.with_traceback(None)  # each raise extends the traceback, which keeps its stack frames alive
         return found
 
     def reading(self, text: str, schema: Schema) -> Predicate | None:
-        """The same; None when the text does not fit the schema, and so can be true of no row that is read as it."""
+        """As `compile`, but None when the text does not fit the schema: then it matches no row of it."""
         try:
             return self.compile(text, schema)
         except QueryError:
@@ -53,7 +53,7 @@ class PredicateCache:
         """Compile, one text at a time; the outcome is `Results`."""
         if not kernels.loaded() and kernels.compiled():
             with loading():
-                kernels.warm()  # here, since Numba takes a second to import
+                kernels.warm()  # in this thread, since importing Numba takes a second
 
         results: Results = {}
         for text, schema in wanted:
@@ -68,7 +68,7 @@ class PredicateCache:
         return results
 
     def found(self, key: tuple[str, int]) -> Predicate | MilepostError | None:
-        """What a text was compiled to, if it is kept."""
+        """The cached predicate or error, if there is one."""
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
@@ -76,11 +76,11 @@ class PredicateCache:
             return found
 
     def keep(self, key: tuple[str, int], found: Predicate | MilepostError) -> None:
-        """Keep what a text was compiled to; what was not asked for longest goes."""
+        """Add a predicate or error; the least recently used ones are removed."""
         with self._lock:
             self.compiled += 1
             if key not in self._kept:
-                self._chars += len(key[0]) + 100  # an empty one takes room too
+                self._chars += len(key[0]) + 100  # an empty text takes memory too
             self._kept[key] = found
             while self._chars > KEPT_CHARS:
                 (oldest, _), _ = self._kept.popitem(last=False)

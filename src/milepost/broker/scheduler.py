@@ -1,7 +1,7 @@
-"""Work that is too long for the event loop: a thread does it, in slices, and those who want something take turns.
+"""Work that is too long for the event loop: a thread does it in slices, round robin.
 
-Python in a thread keeps the GIL from the event loop for five milliseconds at a time. So the thread sleeps for a moment
-after each slice of one millisecond: whatever waits for the event loop is served between two slices.
+Python code in a thread keeps the GIL from the event loop for five milliseconds at a time. So the thread sleeps briefly
+after each slice of one millisecond, and the event loop runs between two slices.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ SLICE_S: Final = 0.001  # seconds of work at a time
 PAUSE_S: Final = 0.00005  # seconds between two slices
 
 Work: TypeAlias = Generator[None, None, Any]
-"""Work in pieces, which are short; the value that it returns is the outcome."""
+"""Work in short pieces; the return value is the outcome."""
 
 log = logging.getLogger("milepost.broker")
 
 
 class Scheduler:
-    """One thread, which is started when there is something to do.
+    """One thread, which is started with the first work.
 
-    Works of one key are done in the order they were given, one at a time; keys take turns, slice by slice.
+    Works of one key are done in order, one at a time; keys alternate, slice by slice.
     """
 
     def __init__(self, name: str, call: Callable[[Callable[[], None]], object]) -> None:
-        """`call` has the event loop call something, from any thread."""
+        """`call` makes the event loop call a function; it works from any thread."""
         self._name = name
         self._call = call
         self._lines: OrderedDict[object, deque[tuple[Work, Callable[[Any], None]]]] = OrderedDict()
@@ -41,7 +41,7 @@ class Scheduler:
         self._since = 0.0  # when this slice began
 
     def give(self, key: object, work: Work, done: Callable[[Any], None]) -> None:
-        """Have something done. `done` is called in the event loop with what it returned, or the error."""
+        """Queue work. `done` is called in the event loop with its outcome, or the error."""
         with self._changed:
             if self._closed:
                 return
@@ -52,7 +52,7 @@ class Scheduler:
             self._changed.notify()
 
     def pause(self) -> None:
-        """Let others run, if it is time to: called by work, in this thread, within a piece that may be long."""
+        """Let other threads run, if the slice is over. Work calls it, in this thread, within a long piece."""
         if self._closed:
             raise BrokerError("the broker is stopping")
         if time.perf_counter() - self._since > SLICE_S:
@@ -61,11 +61,11 @@ class Scheduler:
 
     @property
     def closed(self) -> bool:
-        """Whether nobody waits for an outcome any more."""
+        """Whether `close` was called: outcomes are no longer reported."""
         return self._closed
 
     def close(self) -> None:
-        """Give up what is not done, and end: within a piece."""
+        """End the thread after the current piece, and drop work that is not done."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -107,7 +107,7 @@ class Scheduler:
             return True, stop.value
         except MilepostError as error:
             return True, error
-        except Exception as error:  # a fault of ours: one request suffers, and everybody else goes on
+        except Exception as error:  # a broker fault: only this request is affected
             log.exception("work outside of the event loop failed")
             return True, BrokerError(f"the broker failed: {type(error).__name__}; its log says more")
         return False, None

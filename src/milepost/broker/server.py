@@ -1,4 +1,4 @@
-"""The broker as a server: the only place with sockets. A thin shell around the core."""
+"""The broker as a server: a thin shell around the core, and the only module with sockets."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("milepost.broker")
 
-WAKE_S: Final = 0.05  # how often dequeues that wait are looked at, while there are any: resolution of their timeouts
-TICK_S: Final = 1.0  # how often those who connected and say nothing are looked at
+WAKE_S: Final = 0.05  # how often waiting dequeues are checked, while there are any: resolution of their timeouts
+TICK_S: Final = 1.0  # interval of `Core.tick`
 EXAMINED_AT_ONCE: Final = 256  # puts of one connection that are matched together, outside of the event loop
-CLOSING_S: Final = 5.0  # that clients have to take what is still under way when the broker ends
+CLOSING_S: Final = 5.0  # for clients to take deliveries under way when the broker ends
 
 
 class Broker:
@@ -71,7 +71,7 @@ class Broker:
         self._listener: Listener | None = None
         self._arrivals: list[Put | RowPut] = []
         self._scheduled = False
-        self._round = 0.0  # the time of the last round that examined something at once
+        self._round = 0.0  # the time of the last round that examined a put at once
         self._fast_path = FastPath(self)
         self._turning = False
         self._workers: Workers[_Job, _Result] | None = None
@@ -80,27 +80,27 @@ class Broker:
         self._matching = Scheduler("milepost-match", self._from_thread)
         self._matcher = Matcher(self._matching, self.run)
         self.kernels = Compiler()
-        self.on_kernels: list[Callable[[], object]] = [self._fast_path.load_again]  # called once, when they are loaded
-        self.holding: dict[Connection, Peer] = {}  # connections that are busy, and have sent more
+        self.on_kernels: list[Callable[[], object]] = [self._fast_path.load_again]  # called once the kernels are loaded
+        self.holding: dict[Connection, Peer] = {}  # busy connections that have sent more frames
         self._timers: list[Callable[[], None]] = []
-        self._waking: Callable[[], None] | None = None  # ends the timer for dequeues that wait
-        self.halted: dict[Peer, None] = {}  # those who are not listened to for want of memory
+        self._waking: Callable[[], None] | None = None  # ends the timer for waiting dequeues
+        self.halted: dict[Peer, None] = {}  # connections that are not read because memory is short
         self._gone = asyncio.Event()
         self._stopping = asyncio.Event()
         self._store: StoreRunner | None = None
         self._transfers: TransferRunner | None = None
-        self.failure: MilepostError | None = None  # why it finished by itself, if it did
+        self.failure: MilepostError | None = None  # why the broker ended by itself, if it did
 
     # From start to stop
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port that was really taken."""
+        """The address on which it listens, with the port in use."""
         assert self._listener is not None, "the broker has not been started"
         return self._listener.address
 
     async def start(self) -> None:
-        """Open the store and listen; `OSError` when the port is taken, a `MilepostError` when the store says no."""
+        """Open the store and listen. Raises `OSError` if the port is taken, a `MilepostError` if the store fails."""
         loop = asyncio.get_running_loop()
         address = parse_address(self.settings.listen)
         self._loop = loop
@@ -153,7 +153,7 @@ class Broker:
             self._timers.append(self.clock.every(POLL_S, self._store.poll))
 
     async def serve(self) -> None:
-        """Wait until somebody calls `finish`, or cancels; or until the broker cannot go on: `failure` says why."""
+        """Wait until `finish` is called or the task is cancelled; or until the broker fails, which sets `failure`."""
         await self._stopping.wait()
 
     def finish(self) -> None:
@@ -161,13 +161,13 @@ class Broker:
         self._stopping.set()
 
     def fail(self, error: MilepostError) -> None:
-        """The same, because this broker must not go on."""
+        """Let `serve` return because this broker must not go on."""
         if self.failure is None:
             self.failure = error
             self.finish()
 
     async def stop(self) -> None:
-        """Take no more connections, let clients have what is under way to them, and close."""
+        """Take no more connections, let clients take deliveries under way, and close."""
         self._stopping.set()
         self._pauses.stop()
         if self._transfers is not None:
@@ -208,22 +208,22 @@ class Broker:
         await self.stop()
 
     def next_round(self, call: Callable[[], None]) -> None:
-        """Call something in the next round of the event loop."""
+        """Call a function in the next round of the event loop."""
         self._loop.call_soon(call)
 
     def _from_thread(self, call: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(call)
 
-    # What peers bring
+    # Frames of peers
 
     def put(
         self, peer: Peer, connection: Connection, number: int, data: Any, size: int, alone: bool, key: bytes = b"",
         more: bool = False,
     ) -> None:  # fmt: skip
-        """A PUT frame. It is examined at the end of this round of the event loop, with all others of the round.
+        """Take a PUT frame. It is examined at the end of this round of the event loop, with the round's other puts.
 
-        The first of a round is examined at once if it came `alone`: a round more would cost as much as the
-        examination. When there is much to do, most are not the first, and join.
+        The first put of a round is examined at once if it came `alone`: another round would cost as much as the
+        examination. Under load, most puts are not the first, and are joined.
         """
         put = self.core.put(connection, number, data, size, key, more)
         if self._workers is not None or peer.jobs or is_long(put):
@@ -240,15 +240,15 @@ class Broker:
             self._fast_path.went(peer, connection, topic, data)
 
     def free(self) -> bool:
-        """Whether something may be examined at once: nothing else was, or waits to be, in this round of the loop."""
-        now = self._loop.time()  # uvloop's is the same within a round, and counts milliseconds
+        """Whether a put may be examined at once: no other was, or waits to be, in this round of the loop."""
+        now = self._loop.time()  # uvloop's time is constant within a round, and in milliseconds
         if self._scheduled or now == self._round:
             return False
         self._round = now
         return True
 
     def stage(self, peer: Peer, connection: Connection, stage: Stage, size: int) -> None:
-        """A STAGE frame. It is examined as puts are, and in order with them."""
+        """Take a STAGE frame. It is examined as puts are, and in order with them."""
         put = self.core.put(connection, stage.topic, stage.data, size, stage=stage._replace(data=b""))
         if self._workers is not None or peer.jobs:
             self._give(peer, connection, put)
@@ -263,11 +263,11 @@ class Broker:
         self.catch_up()
         connection.channel.fast_path = None  # a fast path would overtake it
         peer.given.append(job)
-        if len(peer.given) == 1:  # otherwise somebody comes for what is there
+        if len(peer.given) == 1:  # otherwise the matching thread has this peer's work already
             self._matching.give(peer, self._examine_given(peer), partial(self._examined, peer))
 
     def row(self, row: RowPut) -> None:
-        """A put of one row that was examined where it was read. It is stored with all others of the round."""
+        """Take a put that the fast path has examined. It is stored with the round's other puts."""
         self._later(row)
 
     def _later(self, put: Put | RowPut) -> None:
@@ -277,7 +277,7 @@ class Broker:
         self._arrivals.append(put)
 
     def asked(self, peer: Peer, connection: Connection, message: Control | Enqueue) -> None:
-        """A control frame that comes in order with the puts before it, or messages for a queue."""
+        """Take a request or an ENQUEUE frame, in order with the puts before it."""
         if peer.jobs:
             self._give(peer, connection, message)
             return
@@ -285,21 +285,21 @@ class Broker:
         self.said(connection, message)
 
     def catch_up(self) -> None:
-        """Carry out the puts of this round: something else comes in order with them."""
+        """Handle the puts of this round now, before a frame that comes after them."""
         if self._arrivals:
             self._process()
 
     def said(self, connection: Connection, message: Control | Enqueue) -> None:
-        """A control frame."""
+        """Handle a control or ENQUEUE frame."""
         self.run(self.core.said(connection, message, self.clock.monotonic(), self.clock.time_us()))
 
     def refuse(self, connection: Connection, error: MilepostError) -> None:
-        """What came is not right; the connection ends. What came before it counts."""
+        """Close a connection that sent an invalid frame. Its earlier puts are handled first."""
         self._process()
         self.run(self.core.refused(connection, error))
 
     def gone(self, connection: Connection) -> None:
-        """The connection was lost. What came before counts."""
+        """Called when a connection was lost. Its earlier puts are handled first."""
         self._process()
         self.run(self.core.lost(connection))
         self.core.memory.partial(connection, 0)
@@ -310,13 +310,13 @@ class Broker:
         self.relieve()
 
     def drained(self, connection: Connection) -> None:
-        """Its channel keeps nothing any more."""
+        """Called when the channel of a connection has written everything."""
         self.run(self.core.delivery.drained(connection))
         if self._store is not None:
             self._store.look_on(connection)
 
     def relieve(self) -> None:
-        """Something is held no more: listen again to those who had to wait for that, the first of them in any case."""
+        """Read again from connections that waited for memory; let the first of them pass even if it is still short."""
         for peer in list(self.halted):
             peer.go_on()
         for peer in list(self.halted):
@@ -327,7 +327,7 @@ class Broker:
                 peer.go_on()
 
     def relieve_soon(self) -> None:
-        """The same, when what happens now is over."""
+        """Call `relieve` in the next round of the event loop."""
         self._loop.call_soon(self.relieve)
 
     # Batches
@@ -345,17 +345,17 @@ class Broker:
     def _append_rows(self, rows: list[RowPut]) -> None:
         try:
             self.run(self.core.durable.append_rows(rows))
-        except Exception:  # a fault of ours, as below
+        except Exception:  # a broker fault, as below
             log.exception("%d rows could not be stored", len(rows))
 
     def _arrived(self, examined: Examined) -> None:
         try:
             self.run(self.core.arrived(*examined))
-        except Exception:  # a fault of ours: one batch suffers, and everybody else goes on
+        except Exception:  # a broker fault: only this batch is affected
             log.exception("a batch could not be delivered")
 
     def _examine_given(self, peer: Peer) -> Generator[None, None, _Result]:
-        """In the matching thread: examine some of what came from a connection."""
+        """In the matching thread: examine some puts of a connection."""
         jobs: list[_Job] = []
         while peer.given and len(jobs) < EXAMINED_AT_ONCE:
             jobs.append((peer, peer.given.popleft()))
@@ -363,7 +363,7 @@ class Broker:
         return self._work(jobs, self._matching.pause)
 
     def _examined(self, peer: Peer, result: _Result | MilepostError) -> None:
-        if isinstance(result, MilepostError):  # a fault of ours, which is in the log
+        if isinstance(result, MilepostError):  # a broker fault, which is logged
             if peer.connection is not None:
                 self.refuse(peer.connection, result)
             return
@@ -373,7 +373,7 @@ class Broker:
         self._settle()
 
     def _work(self, jobs: list[_Job], pause: Pause = None) -> _Result:
-        """In a worker: examine batches; questions between them wait their turn."""
+        """In a worker: examine puts; requests between them stay in order."""
         results: list[Examined | tuple[Peer, Control | Enqueue]] = []
         puts: list[Put] = []
         for peer, job in jobs:
@@ -389,7 +389,7 @@ class Broker:
         return [peer for peer, _ in jobs], results
 
     def _done(self, result: _Result) -> None:
-        """In a worker: hand results to the event loop, in order."""
+        """In a worker: give results to the event loop, in order."""
         self._finished.append(result)
         self._loop.call_soon_threadsafe(self._settle)
 
@@ -409,7 +409,7 @@ class Broker:
     # Effects
 
     def run(self, effects: list[Effect]) -> None:
-        """Carry out what the core wants."""
+        """Carry out the core's effects."""
         core = self.core
         while effects:
             more: list[Connection] = []
@@ -454,7 +454,7 @@ class Broker:
             self._waking = self.clock.every(WAKE_S, self._wake)
 
     def _went_on(self, connection: Connection | None, then: Callable[..., list[Effect]], *outcome: Any) -> None:
-        """A request that was put off goes on; and, when it is done, what its connection sent meanwhile."""
+        """Continue a deferred request; when it is done, handle the frames that its connection sent meanwhile."""
         self.run(then(*outcome))
         self._gone.set()
         if connection is not None and not connection.busy and (peer := self.holding.pop(connection, None)) is not None:
@@ -475,17 +475,17 @@ class Broker:
             self._choke(connection)
 
     def _answered(self, connection: Connection) -> None:
-        """A request is not under way any more: there may be room for the next."""
+        """Called when a request is answered: there may be room for the next one."""
         if connection.paused:
             self._loop.call_soon(connection.receiver.go_on)
 
     def _choke(self, connection: Connection) -> None:
-        """Listen no more to a client before it has read its answers."""
+        """Stop reading from a client that does not read its answers."""
         channel = connection.channel
         if channel.waiting > MOST_KEPT + self.settings.frame_bytes:
-            channel.abort()  # it was told more and more, perhaps of what others did, and reads none of it
+            channel.abort()  # it reads nothing, while messages about other clients may still be added
         elif channel.waiting > SOME_KEPT:
-            connection.paused = True  # ask no more before you have read the answers: `Peer` looks at this
+            connection.paused = True  # `Peer` checks this before it handles a frame
             channel.pause()
 
     def _turn(self) -> None:
@@ -513,7 +513,7 @@ class Broker:
         now, interval = self.clock.monotonic(), self.core.liveness.interval_s
         late, self._scanned = now - self._scanned > 2 * interval, now
         if late:
-            return  # this process stood still: what clients sent meanwhile is yet to be read
+            return  # this process was suspended: frames that clients sent meanwhile are not read yet
         self.run(
             self.core.scan(
                 now,
@@ -523,11 +523,11 @@ class Broker:
         )
 
     def statistics(self) -> dict[str, Any]:
-        """Everything that metrics and people read, as plain values. In the event loop's thread."""
+        """All figures as plain values, for metrics and people. Call it in the event loop's thread."""
         return self.core.statistics(self.clock.time_us())
 
     def counted(self, then: Callable[[dict[str, Any]], list[Effect]]) -> None:
-        """Call `then` with the same, when what waits in the store is counted: see `Counts.ask`."""
+        """Call `then` with the figures of `statistics`, once the store has counted: see `Counts.ask`."""
         self.run(self.core.durable.counts.ask(object(), self.clock.monotonic(), self.clock.time_us(), then))
 
     def _about(self) -> dict[str, Any]:

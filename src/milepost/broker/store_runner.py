@@ -1,4 +1,4 @@
-"""The store as the broker's shell holds it: one thread writes, a few read, and the event loop hears what came of it."""
+"""Runs the store for the broker's shell: one thread writes, a few read, and the event loop gets the outcomes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from milepost.broker.core.topics.topic import Topic
     from milepost.broker.server import Broker
 
-READERS: Final = 2  # threads: one long replay leaves the other to everybody else
-LOOKERS: Final = 2  # threads for looks into queues, whose selections may take long: logs are read beside them
-WAITERS: Final = 1  # threads for looks of dequeues that wait: clients that only look are not held up by them
-CLOSING_S: Final = 5.0  # that a database server has at the broker's end; what it has not committed is put again
-POLL_S: Final = 0.1  # of a store that brokers share: how soon each hears of the others' rows
+READERS: Final = 2  # threads: one long replay leaves the other for all other reads
+LOOKERS: Final = 2  # threads for looks into queues: a selection may take long, and must not hold up reads of logs
+WAITERS: Final = 1  # threads for looks of waiting dequeues, which must not hold up looks of clients
+CLOSING_S: Final = 5.0  # for a database server to finish at the broker's end; uncommitted puts are repeated by clients
+POLL_S: Final = 0.1  # of a shared store: how soon a broker learns of other brokers' rows
 
 log = logging.getLogger("milepost.broker")
 
@@ -45,20 +45,20 @@ class StoreRunner:
         self._readers = ThreadPoolExecutor(READERS, "milepost-read")
         self._lookers = ThreadPoolExecutor(LOOKERS, "milepost-look")
         self._waiters = ThreadPoolExecutor(WAITERS, "milepost-wait")
-        # Those who wait for answers, each with what it asked and is not looked up yet: one at a time is on its way.
+        # Connections that wait for answers, each with its looks that are not begun; one look at a time is under way.
         self._looking: dict[Connection, deque[Callable[[], None]]] = {}
-        self._idle: set[Connection] = set()  # of these, those for whom nothing is looked up now
+        self._idle: set[Connection] = set()  # those of them for which no look is under way
         self._finished: deque[tuple[list[tuple[Any, Any]], list[Entry]]] = deque()
         self._polling = False
-        self._pulse: dict[int, int] = {}  # how often the other brokers have written
-        self._known: set[int] = set()  # durable topics that this broker knew when it asked for all
-        self._ended = False  # nothing is written any more
+        self._pulse: dict[int, int] = {}  # log -> how often its broker has written; not this broker's
+        self._known: set[int] = set()  # durable topics that this broker knew when it began to poll
+        self._ended = False  # no more operations are given to the writer
         self._closed = False
 
     def run(self, effect: Effect) -> None:
-        """Begin what an effect asks for."""
+        """Begin to carry out an effect."""
         if isinstance(effect, Write):
-            if not self._ended:  # otherwise nothing is written any more, and nobody is told anything
+            if not self._ended:  # otherwise the operation is dropped, without an outcome
                 self._writer.give(effect.operation, effect.then, effect.session)
         elif isinstance(effect, Mend):
             if not self._ended:
@@ -86,8 +86,8 @@ class StoreRunner:
         while self._finished:
             results, entries = self._finished.popleft()
             if over is not None:
-                # Another process has the log, and this broker ends. What that leaves open is not answered: clients
-                # find out on their next connection. To them, `Fenced` would mean that one of their own name came.
+                # Another process has taken the log, and this broker ends. Open requests get no answer: clients learn
+                # the outcome on their next connection. `Fenced` would tell them that their name is used elsewhere.
                 results = [(then, outcome) for then, outcome in results if outcome is not over]
             self._broker.run(self._broker.core.durable.stored(results, entries))
         self._broker.relieve()
@@ -103,7 +103,7 @@ class StoreRunner:
         work: Callable[[], Any],
         threads: ThreadPoolExecutor | None = None,
     ) -> None:
-        """Look something up for a client, when it has read most of the answers before: one at a time."""
+        """Run a look for a client, one at a time, once it has read most of its earlier answers."""
         if connection is None:
             self._answer(then, work, threads)
             return
@@ -122,7 +122,7 @@ class StoreRunner:
         return []
 
     def look_on(self, connection: Connection) -> None:
-        """A client has its last answer, or has read some: go on with what it asked next."""
+        """Begin a client's next look, if its last one is done and it has read most of its answers."""
         if connection not in self._idle or (connection.blocked and connection.unsent > SOME_KEPT):
             return
         self._idle.discard(connection)
@@ -133,7 +133,7 @@ class StoreRunner:
             del self._looking[connection]
 
     def left(self, connection: Connection) -> None:
-        """A client is gone: nobody waits for its answers."""
+        """Drop the looks of a client that is gone."""
         if connection in self._idle:
             self._idle.discard(connection)
             del self._looking[connection]
@@ -151,7 +151,7 @@ class StoreRunner:
         cache = self._broker.predicates
 
         def read() -> Any:
-            # In the reading thread, since a text may have to be compiled again.
+            # Compile in the reading thread: the cache may have dropped the predicate.
             predicates = {
                 fingerprint: (version, None if where is None else cache.reading(where, version.read_as))
                 for fingerprint, version in versions.items()
@@ -197,7 +197,7 @@ class StoreRunner:
                 outcome = work()
             except MilepostError as error:
                 outcome = error
-            except Exception as error:  # a fault of ours: one reader suffers, and everybody else goes on
+            except Exception as error:  # a broker fault: only this read is affected
                 log.exception("reading from the store failed")
                 outcome = BrokerError(f"the broker failed on reading: {type(error).__name__}; what it logged says more")
             self._loop.call_soon_threadsafe(self._answered, then, outcome)
@@ -209,36 +209,36 @@ class StoreRunner:
             self._broker.run(self._broker.core.attempts.run(partial(then, outcome)))
 
     def poll(self) -> None:
-        """Hear what other brokers of a shared store have done."""
+        """Learn what other brokers of a shared store have written."""
         if not self._polling:
             self._polling = True
             self._known = set(self._broker.core.catalogue.stored)
             self._answer(self._polled, self._news)
 
     def _news(self) -> list[TopicRecord] | None:
-        """In a reading thread: the topics, if another broker has written anything since the last time."""
+        """In a reading thread: the topics, if another broker has written since the last poll."""
         pulse = self.store.pulse()
         pulse.pop(self.store.log, None)
         if pulse == self._pulse:
             return None
         topics = self.store.topics()
-        self._pulse = pulse  # of before they were read: what came meanwhile is seen next time
+        self._pulse = pulse  # from before the topics were read: the next poll sees later writes
         return topics
 
     def _polled(self, outcome: Any) -> list[Effect]:
         self._polling = False
         if outcome is None or isinstance(outcome, MilepostError):
-            return []  # whoever wants something of it is told
+            return []  # an error is reported to requests that need the store
         core = self._broker.core
         return [*core.durable.polled(outcome, self._known), *core.queues.waiting.notify_all()]
 
     # Ending
 
     async def close(self) -> None:
-        """Write what was given, tell of it, and close the store; a server that does not answer is left."""
+        """Finish the writes, report them, and close the store; a server that does not answer is abandoned."""
         self.store.halt()
         self.store.hurry(CLOSING_S)
-        self._ended = True  # what follows from what is still written is not
+        self._ended = True  # writes that follow from the last ones are dropped
         await asyncio.to_thread(self._writer.close)
         self._settle()
         self._closed = True

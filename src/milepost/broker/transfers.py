@@ -1,4 +1,4 @@
-"""The transfers that a broker runs, from its start to its stop: it is a client of itself, and of their targets."""
+"""Runs transfers from the broker's start to its stop: the broker is a client of itself, and of their targets."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from milepost.transport import Address, Listener, listen
 if TYPE_CHECKING:
     from milepost.broker.server import Broker
 
-LOOK_S: Final = 1.0  # how often figures are told to the store, and leases renewed, while there are transfers
-IDLE_LOOKS: Final = 5  # of a shared store without transfers, one look in so many: another broker may be told of one
+LOOK_S: Final = 1.0  # how often figures are stored and leases renewed, while there are transfers
+IDLE_LOOKS: Final = 5  # without transfers, one look in five at a shared store: another broker may have set one
 LEASE_S: Final = (
-    10.0  # after which another broker of the cell takes over; being wrong about it costs time, not messages
+    10.0  # after which another broker of the cell takes over; taking over too early costs time, not messages
 )
-STOPPING_S: Final = 5.0  # for a transaction to be finished when a transfer stops; later it is resolved
+STOPPING_S: Final = 5.0  # to finish a transaction when a transfer stops; after that, it is resolved later
 ANSWER_S: Final = 2.0  # for the store to take the last figures
 
 log = logging.getLogger("milepost.broker")
@@ -36,11 +36,11 @@ class _Running:
     transfer: Transfer
     task: asyncio.Task[None]
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    told: tuple[int, str] = (0, "")  # messages and error that the store knows of
+    told: tuple[int, str] = (0, "")  # messages and error last reported to the store
 
 
 class TransferRunner:
-    """Runs the transfers of the store that are this broker's; `start` and `stop` are the shell's."""
+    """Runs the store's transfers that are assigned to this broker; the shell calls `start` and `stop`."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -50,20 +50,20 @@ class TransferRunner:
         self._running: dict[int, _Running] = {}  # by the queue's number
         self._listener: Listener | None = None  # for this broker's own connections to itself
         self._task: asyncio.Task[None] | None = None
-        self._asked: asyncio.Future[Any] | None = None  # what the store is to answer
+        self._asked: asyncio.Future[Any] | None = None  # for the store's answer
 
     def start(self) -> Callable[[], None]:
-        """Begin; what ends its timer."""
+        """Begin; returns a function that ends its timer."""
         self._task = asyncio.create_task(self._run(), name="milepost transfers")
         self._broker.core.transfers_changed = self._changed.set
         self._changed.set()
         return self._broker.clock.every(LOOK_S, self._look)
 
     async def stop(self) -> None:
-        """Let transactions be finished, for a while, and end."""
+        """Let transactions finish for up to `STOPPING_S`, and end."""
         self._stopping = True
         self._changed.set()
-        if self._asked is not None and not self._asked.done():  # a store that is another's by now does not answer
+        if self._asked is not None and not self._asked.done():  # a store that another process has taken does not answer
             self._asked.set_result(Closed("the broker stops"))
         if self._task is not None:
             await self._task
@@ -85,9 +85,9 @@ class TransferRunner:
                     if isinstance(found, Closed):
                         break
                     if isinstance(found, StoreUnavailable):
-                        pass  # the store says in the log that it is away; those that run go on
+                        pass  # the store logs that it is away; running transfers go on
                     elif isinstance(found, MilepostError):
-                        log.warning("transfers cannot be looked after: %s", found)  # those that run go on
+                        log.warning("transfers cannot be looked after: %s", found)  # running transfers go on
                     else:
                         await self._arrange(group, {each.number: each for each in found})
                 await self._end(list(self._running.values()))
@@ -95,15 +95,15 @@ class TransferRunner:
                 async with asyncio.timeout(ANSWER_S):
                     await self._ask(KeepTransfers(0, self._reports()))
         except TimeoutError:
-            pass  # another broker waits until the lease has ended
-        except Exception:  # a fault of ours: nothing is transferred, and everything else goes on
+            pass  # another broker takes over after the lease
+        except Exception:  # a broker fault: only transfers are affected
             log.exception("transfers have ended")
         finally:
             if self._listener is not None:
                 await self._listener.close()
 
     async def _arrange(self, group: asyncio.TaskGroup, wanted: dict[int, TransferRecord]) -> None:
-        """Run what is wanted, and nothing else."""
+        """End transfers that are not wanted, and start those that are missing."""
         await self._end([each for number, each in self._running.items() if not _same(each.record, wanted.get(number))])
         for number, record in wanted.items():
             if number not in self._running:
@@ -136,7 +136,7 @@ class TransferRunner:
     # The store
 
     def _reports(self) -> tuple[Report, ...]:
-        """What the store does not know yet."""
+        """Figures and errors that the store does not know yet."""
         made: list[Report] = []
         for each in self._running.values():
             progress = each.transfer.progress

@@ -1,7 +1,7 @@
-"""Input queues: threads that check and match batches, each publisher always in the same one.
+"""Input queues: threads that check and match batches; a publisher's batches always go to the same thread.
 
-Gryphon's input queues gave each processor its own. Here, matching leaves the GIL and everything else needs it; see
-the decision record on input queues for what that leaves of the gain.
+In Gryphon, each processor had its own input queue. Here, matching releases the GIL and all other work needs it; the
+decision record on input queues says how much of the gain is left.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _MULTIPLIER: Final = 0x9E3779B1  # 2**32 over the golden ratio: neighbouring pub
 
 
 class Workers(Generic[Job, Result]):
-    """`count` threads. Each takes everything that waits for it at once: `work` on the lot, then `done` with the result.
+    """`count` threads. Each takes all its waiting jobs at once, calls `work` with them, and `done` with the result.
 
-    Both are called in the worker's thread. Jobs given to one place are worked on in the order they were given.
+    Both are called in the worker's thread. Jobs given to one place are handled in order.
     """
 
     def __init__(self, count: int, work: Callable[[list[Job]], Result], done: Callable[[Result], None]) -> None:
@@ -43,11 +43,11 @@ class Workers(Generic[Job, Result]):
         return ((publisher * _MULTIPLIER & 0xFFFFFFFF) * len(self._queues)) >> 32
 
     def give(self, place: int, job: Job) -> None:
-        """Hand a job to a worker. How much can wait is bounded by what its publishers may have under way."""
+        """Give a job to a worker. The put windows of its publishers limit how many jobs can wait."""
         self._queues[place].put(job)
 
     def close(self, within_s: float) -> None:
-        """Finish what was given, and end; what is not finished in time is left."""
+        """Finish the waiting jobs, and end; jobs that are not finished in time are abandoned."""
         until = time.monotonic() + within_s
         for queue in self._queues:
             queue.put(None)
@@ -66,5 +66,5 @@ class Workers(Generic[Job, Result]):
                 pass
             try:
                 self._done(self._work(jobs))
-            except Exception:  # a fault of ours, or the end of the event loop: those who come later are still served
+            except Exception:  # a broker fault, or the event loop has ended: later jobs are still done
                 log.exception("an input queue failed on %d jobs", len(jobs))

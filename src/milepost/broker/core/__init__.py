@@ -1,12 +1,12 @@
-"""The broker's core: events in, effects out. No socket, no database, no clock, no thread; tests need none either.
+"""The broker's core: events in, effects out. It has no socket, database, clock or thread, and its tests need none.
 
 ::
 
     core        the events, each a method that returns effects
     effects     what the shell is to do
-    put         rows that a client sends, on their way in
-    admission   the one way in: every message passes it
-    delivery    the one way out: every message passes it
+    put         rows that a client sends, until they are stored or delivered
+    admission   the only way in: every message passes it
+    delivery    the only way out: every message passes it
 
     sessions/   connections: the handshake, publishers and their names, heartbeats
     topics/     topics: catalogue, schemas, plain subscriptions, backlogs of connections, slow consumers
@@ -16,11 +16,11 @@
     rights/     principals
 
     memory      the account of all bytes that are held for connections
-    predicates  what must be compiled before an event can be handled; attempts: such events, run again afterwards
-    statistics  all figures, with what `counts` has the store count now and then
+    predicates  compiled predicates and schemas; attempts: runs an event again after a compilation that it needs
+    statistics  all figures, with those that `counts` has the store count from time to time
 
-Matching and compiling run outside: a put brings its snapshot (`Core.put`), the results come back as events
-(`Core.arrived`, and the continuation of `Match` and `Compile`). Other long work is done in parts, with `Later` between.
+Matching and compiling run outside: a put has its snapshot (`Core.put`), and the results come back as events
+(`Core.arrived`, and the continuations of `Match` and `Compile`). Other long work is split, with `Later` in between.
 """
 
 from milepost.broker.core.core import Core

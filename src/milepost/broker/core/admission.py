@@ -1,12 +1,12 @@
-"""The one way in: every message that a client sends passes `Admission.admit`, whatever its frame or its fast path.
+"""The only way in: every message that a client sends passes `Admission.admit`, on the fast paths too.
 
-Two steps, since a batch costs memory before it is known to be right:
+It has two steps, since a batch takes memory before it is known to be valid:
 
 ::
 
-    accept   a frame with rows has come: is there credit for its bytes? Before anything is decoded
-    admit    its rows are decoded: whose are they, may they be put here, are their stamps right? Before anything is
-             stored or delivered, in the order of the connection's puts
+    accept   before a frame with rows is decoded: is there credit for its bytes?
+    admit    before its rows are stored or delivered, in the order of the connection's puts: are they its publisher's,
+             may they be put here, are their stamps valid?
 
 What must hold for every message on its way in belongs into `admit`. A fast path that is refused takes the normal path
 and is asked again, so a count is made last, when nothing refuses the message any more. Messages that the broker moves
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """Decides what is taken of what clients send."""
+    """Checks the messages that clients send, and gives credit."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     def accept(self, connection: Connection, size: int) -> None:
-        """Count the bytes of a frame with rows; `ProtocolError` when its client had no credit for them."""
+        """Count the bytes of a frame with rows; raises `ProtocolError` when its client had no credit for them."""
         if connection.outstanding >= self._core.settings.put_window:
             raise ProtocolError(
                 f"a put came while {connection.outstanding} bytes of puts were under way; WELCOME allowed "
@@ -51,14 +51,14 @@ class Admission:
         self._core.memory.held += size
 
     def admit(self, connection: Connection, target: Topic | str, first: int, last: int, rows: Batch | None) -> None:
-        """Admit messages of one connection for a topic, or for the queue of a name; raises why they are refused.
+        """Admit messages of one connection for a topic, or for a queue by name; raises if they are refused.
 
         `first` and `last` are their stamps. `rows` has their IDs; None: one message, whose ID is the connection's
         publisher, this broker and `first`. Messages for queues get their IDs when they are stored.
         """
-        # Rights: connection.kind and connection.principal say who sends it, `target` where to.
+        # Rights: check `connection.kind` and `connection.principal` against `target` here.
         # Quotas: count the messages and bytes of the principal here.
-        if first and not target.stored:  # type: ignore[union-attr]  # of a durable topic the store tells what it has
+        if first and not target.stored:  # type: ignore[union-attr]  # durable: the store checks
             publisher = connection.publisher
             if first <= publisher.last_stamp:
                 raise InvalidValue("the stamps of a publisher's messages increase; these are not above the last ones")
@@ -66,7 +66,7 @@ class Admission:
         # Publisher history: record the IDs here.
 
     def admit_put(self, put: Put) -> bool:
-        """Admit a put that was examined; False: it is refused, and `put.error` says why."""
+        """Admit a put that was examined; False: it is refused, and `put.error` is the reason."""
         if put.error is None:
             try:
                 first, last = self._stamps(put.connection, put.topic, put.batch)
@@ -76,9 +76,9 @@ class Admission:
         return put.error is None
 
     def _stamps(self, connection: Connection, topic: Topic, batch: Batch) -> tuple[int, int]:
-        """The first stamp of a batch and the last; `InvalidValue` when its message IDs are not its publisher's.
+        """The first and last stamp of a batch; raises `InvalidValue` when its message IDs are not its publisher's.
 
-        Rows for a durable topic may have the ID of another broker: they were put there first, and are put again here.
+        Rows for a durable topic may have the ID of another broker, if they were put there before.
         """
         ids = batch.ids
         if ids is None or (topic.stored and not len(batch)):
@@ -102,10 +102,10 @@ class Admission:
             raise InvalidValue("the stamps of messages that are stored are above 0 and below 2**63")
         return first, last
 
-    # Credit: the bytes of a frame go back to its client when its rows are carried out.
+    # Credit: a client gets the bytes of a frame back when its rows are stored or delivered.
 
     def give_back(self, puts: Sequence[Put | RowPut], full: list[Backlog], effects: list[Effect]) -> None:
-        """Give the bytes of puts back as credit, when the backlogs that are full have room again."""
+        """Give the bytes of puts back as credit; if backlogs are `full`, when they have room again."""
         for put in puts:
             if full:
                 hold = CreditHold(put.connection, put.size, len(full))
@@ -116,7 +116,7 @@ class Admission:
                 self.give_credit(put.connection, put.size, effects)
 
     def release(self, backlog: Backlog, effects: list[Effect]) -> None:
-        """A backlog has room again: publishers that wait for it alone get their credit."""
+        """Give credit to the publishers that waited only for this backlog, which has room again."""
         holds, backlog.holds = backlog.holds, []
         for hold in holds:
             hold.backlogs -= 1
@@ -124,7 +124,7 @@ class Admission:
                 self.give_credit(hold.publisher, hold.size, effects)
 
     def give_credit(self, connection: Connection, size: int, effects: list[Effect]) -> None:
-        """Give bytes back; the client is told once half of its window has gathered."""
+        """Give bytes back; a CREDIT frame is sent once they add up to half of the window."""
         connection.taken += size
         self._core.memory.held -= size
         if connection.taken >= self._core.settings.put_window // 2:

@@ -1,7 +1,7 @@
-"""Events that may need something compiled first: then that is done elsewhere, and the event is run again.
+"""Runs events that may need a compilation first: a thread compiles, and then the event is run again.
 
-Such an event raises `Uncompiled` before it changes anything. So it may be run again as it is, and sees whatever has
-changed in the meantime.
+Such an event raises `Uncompiled` before it changes anything. So it can be run again unchanged, and sees everything that
+has changed in the meantime.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Attempts:
         self._predicates = predicates
 
     def run(self, event: Event, connection: Connection | None = None, known: Results | None = None) -> list[Effect]:
-        """Run an event. `connection` is the one whose request it is, if it is one: what it sends next waits."""
+        """Run an event. If it is a request of a `connection`, the connection's later frames wait for it."""
         results: Results = {} if known is None else known
         try:
             with self._predicates.attempt(results):
@@ -40,7 +40,7 @@ class Attempts:
         connection: Connection | None = None,
         known: Results | None = None,
     ) -> list[Effect]:
-        """Have something compiled that an event needs, and run the event then."""
+        """Have a thread compile what an event needs, then run the event."""
         if connection is not None:
             connection.busy = True
         return [Compile(connection, missing.work, partial(self._compiled, event, connection, known or {}))]
@@ -51,5 +51,5 @@ class Attempts:
             if not connection.open:
                 return []
         if isinstance(outcome, MilepostError):
-            return event()  # a fault of ours, which is in the log: without an attempt, it compiles on the spot
+            return event()  # a broker fault, which is logged: without an attempt, the event compiles at once
         return self.run(event, connection, known | outcome)

@@ -1,7 +1,7 @@
-"""The events, each a method that returns effects.
+"""The events of the core, each a method that returns effects.
 
-Who calls: the shell, from one thread. `now` is its monotonic clock in seconds, `time_us` its wall clock. An error of
-one client is said to that client and counted; no event raises.
+The shell calls them, from one thread. `now` is its monotonic clock in seconds, `time_us` its wall clock. An error of
+one client is sent to that client and counted; no event raises.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Core:
     def __init__(
         self, settings: Settings, broker_id: int, draw: Callable[[], int], cache: Cache, version: str = ""
     ) -> None:
-        """`draw` gives random 32-bit numbers, for publishers; `cache` has compiled predicates."""
+        """`draw` returns random 32-bit numbers, for publishers; `cache` has compiled predicates."""
         self.settings = settings
         self.broker_id = broker_id
         self.version = version
@@ -105,28 +105,28 @@ class Core:
         self.numbered = self.catalogue.numbered
         self.errors: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
-        self.about: Callable[[], dict[str, Any]] = dict  # what the shell adds to the figures
-        self.transfers_changed: Callable[[], None] = lambda: None  # the shell hears that a queue goes elsewhere now
+        self.about: Callable[[], dict[str, Any]] = dict  # figures of the shell
+        self.transfers_changed: Callable[[], None] = lambda: None  # called when a transfer was set or deleted
         self.memory = MemoryAccount(self, settings.memory_bytes)
         self.liveness = Liveness(self)
         self.admission = Admission(self)
         self.delivery = Delivery(self)
         self.publishers = Publishers(self, draw)
         self._numbers = 0
-        self._free: list[int] = []  # numbers of connections that are gone: those in use stay dense, for counting
-        self.greeting: dict[int, Connection] = {}  # connected, and no HELLO yet
+        self._free: list[int] = []  # numbers of closed connections: reused, so that numbers stay dense for counting
+        self.greeting: dict[int, Connection] = {}  # connections without a HELLO so far
         self.durable = DurableTopics(self)
         self.catchups = CatchUps(self)
-        self.placeless = 0  # connections whose clients do not read the places of rows
+        self.placeless = 0  # connections whose clients do not read places
         self.moves = 0  # how often the log of some durable topic has grown
         self.staging = Staging(self)
         self.queues = QueueTransactions(self)
-        self.store_id = ""  # changes only when stored state was lost; empty: nothing is stored
+        self.store_id = ""  # changes only when stored state was lost; empty: there is no store
 
     # Connections
 
     def connected(self, peer: str, now: float) -> Connection:
-        """Somebody connected. They have `handshake_s` to say HELLO."""
+        """Called when a client has connected. It has `handshake_s` to send a HELLO."""
         if self._free:
             number = self._free.pop()
         else:
@@ -139,7 +139,7 @@ class Core:
         return connection
 
     def lost(self, connection: Connection) -> list[Effect]:
-        """The connection is gone, whoever ended it."""
+        """Called when a connection has ended, whether the client or the broker closed it."""
         if not connection.open:
             return []
         connection.open = connection.ready = False
@@ -152,7 +152,7 @@ class Core:
         self.delivery.lost(connection, effects)
         effects += self.memory.left(connection)
         if connection.publisher.enrolled:
-            effects.append(Mend(connection))  # nothing more of it will come: no failure of it need be remembered
+            effects.append(Mend(connection))  # it sends no more puts: its failure need not be remembered
         if connection.publisher.number:
             self.publishers.leave(connection)
         return effects
@@ -162,14 +162,14 @@ class Core:
         self._free.append(connection.number)
 
     def refused(self, connection: Connection, error: MilepostError) -> list[Effect]:
-        """What a client sent cannot be understood, or it may not stay: say why, and close."""
+        """Send a client a fatal error, and close its connection."""
         self.errors[error.code] += 1
         if not connection.open:
             return []
         return [Say(connection, failure(error, fatal=True)), Close(connection), *self.lost(connection)]
 
     def said(self, connection: Connection, message: Control | Enqueue, now: float, time_us: int) -> list[Effect]:
-        """A control frame came in. Those that ask something come in order with the puts before them."""
+        """Handle a control frame. Requests come in order with the puts before them."""
         if not connection.open:
             return []
         connection.heard = now
@@ -208,12 +208,12 @@ class Core:
     def _answer(self, connection: Connection, request: Any, time_us: int, again: bool) -> list[Effect]:
         effects: list[Effect] = []
         if isinstance(request, Subscribe) and request.resume is not None and self.durable.shared and not again:
-            # How far the logs of other brokers are is known a little late: what they had must not be missed.
+            # This broker may not know the current ends of other brokers' logs; their rows must not be missed.
             return self.durable.learn(partial(self._learned, connection, request, time_us))
         try:
             later = self._asked_store(connection, request)
             if later is not None:
-                return later  # and the reply comes with what the store answers
+                return later  # the reply follows when the store has answered
             match request:
                 case Declare():
                     value: Any = self.catalogue.declare(connection, request, effects)
@@ -238,7 +238,7 @@ class Core:
             reply = Reply(request=request.request, value=value)
         except MilepostError as error:
             if isinstance(error, UnknownTopic) and self.durable.shared and not again:
-                # Another broker may have made it a moment ago, and its client come here since.
+                # Another broker may have just made it, and its client may have reconnected here since.
                 return self.durable.learn(partial(self._learned, connection, request, time_us))
             self.errors[error.code] += 1
             return [*effects, Say(connection, failure(error, request=request.request))]
@@ -250,7 +250,7 @@ class Core:
         return self._asked(connection, request, time_us, again=True) if connection.open else []
 
     def _asked_store(self, connection: Connection, request: Any) -> list[Effect] | None:
-        """Requests about what is durable; None for the others."""
+        """Handle a request about durable topics, subscriptions or queues; None: it is another request."""
         durable = self.durable
         match request:
             case Declare():
@@ -291,9 +291,9 @@ class Core:
         self, connection: Connection, number: int, data: Any, size: int, key: bytes = b"", more: bool = False,
         stage: Stage | None = None,
     ) -> Put:  # fmt: skip
-        """A PUT frame came in, or a STAGE; `ProtocolError` when there was no credit for it.
+        """Make the put of a PUT or STAGE frame; raises `ProtocolError` when there was no credit for it.
 
-        The put is to be examined outside, and then to be given to `arrived`.
+        The shell examines the put, and then gives it to `arrived`.
         """
         self.admission.accept(connection, size)
         connection.puts += stage is None
@@ -314,12 +314,12 @@ class Core:
         except MilepostError as error:
             put.error = error
         version = put.version = topic.versions.get(fingerprint_of(data))
-        if version is not None and topic.subscriptions and not topic.stored:  # stored rows are matched when they are
+        if version is not None and topic.subscriptions and not topic.stored:  # stored rows are matched later
             put.snapshot = version.index.snapshot()
         return put
 
     def arrived(self, puts: list[Put], batch: Batch | None, matches: Matches | None) -> list[Effect]:
-        """Puts that were examined: one, or several of a live topic whose rows are joined in `batch` and matched."""
+        """Take examined puts: one, or several of a live topic whose rows are joined in `batch` and matched."""
         effects: list[Effect] = []
         for put in puts:
             if put.topic is not None:
@@ -352,18 +352,18 @@ class Core:
         return effects
 
     def refuse(self, put: Put | RowPut, error: MilepostError) -> list[Effect]:
-        """Tell a publisher that a put is refused, and give its credit back. The connection stays."""
+        """Tell a publisher that a put is refused, and give its credit back. The connection stays open."""
         connection = put.connection
         if isinstance(put, Put):
             if put.stage is not None:
                 return self.staging.refuse(put, put.stage, error)
             if (put.more or connection.atomic is not None) and connection.open:
                 put.error = error
-                return self.durable.append(put)  # all parts of an atomic put are refused, once all are here
+                return self.durable.append(put)  # all parts of an atomic put are refused together, after the last
         return self.tell_refused(put, error)
 
     def tell_refused(self, put: Put | RowPut, error: MilepostError) -> list[Effect]:
-        """The same for a put that is no part of an atomic one, or of one that is here whole."""
+        """As `refuse`, for a put that is not part of an atomic one, or whose parts have all arrived."""
         self.errors[error.code] += 1
         self.totals["batches_refused"] += 1
         connection, topic = put.connection, put.topic
@@ -377,9 +377,9 @@ class Core:
     def passed(
         self, connection: Connection, topic: Topic, size: int, stamp: int, frame: bytes, members: list[Connection]
     ) -> list[Effect]:
-        """What `put` and `arrived` come to for one row that is right and goes to these connections, all ready.
+        """The fast path of `put` and `arrived`, for one valid row that goes to these connections, all ready.
 
-        Raises why it is refused, before anything is changed.
+        Raises if the row is refused, before anything is changed.
         """
         self.admission.admit(connection, topic, stamp, stamp, None)
         self.admission.accept(connection, size)
@@ -396,29 +396,29 @@ class Core:
     # Time
 
     def tick(self, now: float) -> list[Effect]:
-        """Once a second or so: those who connected and say nothing."""
+        """Called about once a second: close connections without a HELLO, and tick durable topics and leases."""
         effects: list[Effect] = []
         for connection in list(self.greeting.values()):
             if now - connection.heard <= self.settings.handshake_s:
-                break  # the others came later
+                break  # later connections have more time left
             effects += self.refused(
                 connection, TimedOut(f"no complete HELLO within {self.settings.handshake_s:g} s of connecting")
             )
         return effects + self.durable.tick(now) + self.queues.leases.tick(now) if self.durable.on else effects
 
     def scan(self, now: float, partial: Bytes, waiting: Bytes = _UNSENT) -> list[Effect]:
-        """Several times a heartbeat: see `Liveness`."""
+        """Called several times a heartbeat: see `Liveness`."""
         return self.liveness.scan(now, partial, waiting)
 
     # Figures
 
     def statistics(self, time_us: int = 0) -> dict[str, Any]:
-        """What there is to know, as plain values; metrics, `milepost top` and tests read it from here."""
+        """All figures as plain values; metrics, `milepost top` and tests read them from here."""
         return self.about() | statistics(self, time_us)
 
 
 def _without_refused(puts: list[Put], batch: Batch | None, matches: Matches | None) -> tuple[Batch, Matches | None]:
-    """The rows of joined puts but for those that were refused."""
+    """The rows of joined puts, without those of refused puts."""
     assert batch is not None
     keep = np.repeat([put.error is None for put in puts], [len(put.batch) for put in puts])
     rows = np.flatnonzero(keep)

@@ -1,7 +1,7 @@
-"""What waits in the store, counted now and then: messages of queues, and rows before named subscriptions.
+"""Counts of messages in queues and of the lag of named subscriptions, which the store makes from time to time.
 
-Counting reads all headers of a queue. So it is done beside the event loop and the writer, when somebody asks for
-figures and those that are known are too old. One count serves all requests that arrive meanwhile.
+Counting reads all headers of a queue. It therefore runs outside of the event loop and the writer, and only when a
+request for figures finds them too old. One count serves all requests that arrive meanwhile.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 Then: TypeAlias = Callable[[dict[str, Any]], list[Effect]]
 
-COUNT_S: Final = 5.0  # that figures count as new
-REST: Final = 10  # times as long as a count took, before the next one begins
-PATIENCE_S: Final = 1.0  # that an answer waits for a count; then it has what was counted before
-LISTED: Final = 200  # queues, and subscriptions, with figures of their own; Prometheus keeps some series for each
+COUNT_S: Final = 5.0  # seconds that figures stay fresh
+REST: Final = 10  # the next count begins no sooner than this many times the duration of the last one
+PATIENCE_S: Final = 1.0  # seconds that an answer waits for a count; after that it has the previous figures
+LISTED: Final = 200  # queues, and subscriptions, with their own figures; Prometheus keeps some series for each
 _LAGS: Final = ""  # no queue has this name
 
 
 class Counts:
-    """The last count, and those who wait for the next one."""
+    """The last count, and the requests that wait for the next one."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._due = -math.inf  # when figures are too old
         self._began: float | None = None  # a count is under way since then
-        self._waiting: dict[Hashable, Then] = {}  # by who asks: one request of each
-        self._time_us = 0  # when figures were last asked for
+        self._waiting: dict[Hashable, Then] = {}  # one request for each `who`
+        self._time_us = 0  # when figures were last requested
         self.last = Counted()
         self.queues: dict[str, dict[str, int]] = {}  # by name, as far as they were counted
         self.lags = Lags([], 0, 0)  # as they were last counted
@@ -49,9 +49,9 @@ class Counts:
         return min(self._times.values(), default=0)
 
     def ask(self, who: Hashable, now: float, time_us: int, then: Then) -> list[Effect]:
-        """Call `then` when figures are new, or `PATIENCE_S` have passed: a store that is away delays nobody.
+        """Call `then` when figures are fresh, or after `PATIENCE_S`: an unavailable store delays no request longer.
 
-        Of `who`, one request waits; further ones have what was counted before.
+        One request of each `who` waits; further ones get the previous figures.
         """
         self._time_us = time_us
         effects: list[Effect] = []
@@ -66,12 +66,12 @@ class Counts:
         return effects
 
     def report(self, connection: Connection, request: int, time_us: int) -> list[Effect]:
-        """A client asks how the broker is."""
+        """Answer a client's `StatusRequest`."""
         then = partial(self._core.durable.replied, connection, request)
         return self.ask(connection, connection.heard, time_us, then)
 
     def tick(self, now: float) -> list[Effect]:
-        """Once a second or so."""
+        """Called about once a second: answer requests that have waited for `PATIENCE_S`."""
         return self._answer() if self._began is not None and now - self._began >= PATIENCE_S else []
 
     def _counted(self, outcome: Any) -> list[Effect]:
@@ -88,11 +88,11 @@ class Counts:
             if outcome.lags is not None:
                 self.lags = outcome.lags
                 self._times[_LAGS] = outcome.time_us
-        return self._answer()  # after an error, with what was counted before
+        return self._answer()  # after an error, with the previous figures
 
     def _answer(self) -> list[Effect]:
         waiting, self._waiting = self._waiting, {}
         if not waiting:
             return []
-        figures = self._core.statistics(self._time_us)  # once: they are the same for all
+        figures = self._core.statistics(self._time_us)  # computed once for all requests
         return [effect for then in waiting.values() for effect in then(figures)]

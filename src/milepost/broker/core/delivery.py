@@ -1,13 +1,13 @@
-"""The one way out: every message that leaves for a client passes `Delivery.send`, wherever it comes from.
+"""The only way out: every message that is sent to a client passes `Delivery.send`.
 
 ::
 
-    distribute   rows of a live topic, or rows that were stored just now: to plain subscriptions
+    distribute   rows of a live topic, or rows that were just stored: to plain subscriptions
     _serve       rows that waited in a connection's backlog
     (elsewhere)  rows of a log for a durable subscription, messages of a queue, the fast path of one row
 
-What must hold for every message on its way out belongs into `send`: whom it goes to, the credit it takes, counters. A
-place is kept there for the routing and subscriber histories of tracking.
+Work on every outgoing message belongs in `send`: its receivers, the credit it takes, counters. It has a place for the
+routing and subscriber histories of tracking.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from milepost.match import Matches
     from milepost.operations.steps import Group
 
-JOINED_BYTES: Final = 16_384  # of a frame: a smaller one is written in one part
+JOINED_BYTES: Final = 16_384  # a smaller frame is written in one part
 
 
 class Delivery:
@@ -39,7 +39,7 @@ class Delivery:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._turn: dict[int, Connection] = {}  # without cut-through: connections to be served at the next turn
+        self._turn: dict[int, Connection] = {}  # without cut-through: connections to serve at the next turn
 
     def send(
         self,
@@ -52,7 +52,7 @@ class Delivery:
         *,
         answer: bool = False,
     ) -> Deliver:
-        """Send one frame to some connections: the effect that does so.
+        """The effect that sends one frame to some connections; counts it, and spends its credit.
 
         The frame has `rows` messages of a topic, or of a queue (None). `ids` has their message IDs: a batch, messages
         of a queue, or publisher and stamp of one message that was put at this broker. An `answer` takes no credit,
@@ -79,9 +79,9 @@ class Delivery:
     def distribute(
         self, topic: Topic, batch: Batch, matches: Matches | None, effects: list[Effect], place: Place | None = None
     ) -> list[Backlog]:
-        """Send rows to the plain subscriptions of their topic; the backlogs that are full.
+        """Send rows to the plain subscriptions of their topic; returns the backlogs that are full.
 
-        `matches` are those of predicates; None: there are none. `place` is where stored rows are in the log.
+        `matches` is None when no subscription has a predicate. `place` is where stored rows are in the log.
         """
         full: list[Backlog] = []
         if matches is None:
@@ -96,7 +96,7 @@ class Delivery:
         return full
 
     def _end(self, topic: Topic, key: int, error: MilepostError, effects: list[Effect]) -> None:
-        """End a plain subscription whose predicate could not be evaluated: else it would miss rows and not know it."""
+        """End a plain subscription whose predicate could not be evaluated: else its client would miss rows silently."""
         self._core.errors[error.code] += 1
         subscription = topic.subscriptions.get(key)
         if subscription is None:  # it ended while the batch was examined
@@ -129,7 +129,7 @@ class Delivery:
         parts: tuple[Buffer, ...] = deliver_parts(topic.number, tags, batch.data, place and place.told)
         size, rows = len(parts[0]) + len(parts[1]), len(batch)
         if size < JOINED_BYTES:
-            parts = (b"".join(parts),)  # once, and not for each connection
+            parts = (b"".join(parts),)  # once here, not for each connection
         if core.settings.cut_through:
             ready = [connection for connection in connections if connection.ready]
             if ready:
@@ -141,19 +141,19 @@ class Delivery:
         memory, held, most = core.memory, -(-size // len(connections)), core.memory.queue_bytes()
         for connection in connections:
             if not connection.open:
-                continue  # closed a moment ago, for being slow
+                continue  # just closed as a slow consumer
             if connection.ready:
                 self._turn[connection.number] = connection
             backlog = connection.wait(Waiting(topic, batch, tags, size, held, place))
             memory.queued(connection)
-            # One delivery alone is not a queue: a connection that is given more than fits at once is not slow for that.
+            # A single large delivery does not make a connection slow.
             if backlog.bytes > most and len(backlog.waiting) > 1:
                 overfull(core, connection, topic, backlog, most, effects, full)
 
     # Rows that waited
 
     def blocked(self, connection: Connection, kept: int = 0, written: int = 0) -> None:
-        """The channel keeps bytes that its socket did not take, after so many were written; `drained` follows."""
+        """Called when the channel keeps bytes that its socket did not take; `drained` follows."""
         connection.blocked = True
         connection.ready = False
         if kept < connection.unsent + written:
@@ -161,25 +161,25 @@ class Delivery:
         self._core.memory.unsent(connection, kept)
 
     def drained(self, connection: Connection) -> list[Effect]:
-        """The channel keeps nothing any more."""
+        """Called when the channel has written everything."""
         connection.blocked = False
         connection.moved = True
         self._core.memory.unsent(connection, 0)
         return self._serve(connection)
 
     def served(self, connection: Connection) -> list[Effect]:
-        """The channel took a frame of the backlog whole: there may be more."""
+        """Called when the channel took a whole frame: send the next one of the backlog."""
         return self._serve(connection) if connection.backlog is not None else []
 
     def credited(self, connection: Connection, size: int) -> list[Effect]:
-        """A client has taken so many bytes of deliveries, and may be sent as many more."""
+        """Handle a CREDIT: the client has taken `size` bytes of deliveries, and may be sent as many more."""
         if size < 0 or connection.credit + size > connection.window:
             raise ProtocolError(f"{size} bytes of credit are more than were delivered")
         connection.credit += size
         return self._serve(connection)
 
     def turn(self) -> list[Effect]:
-        """Without cut-through: serve the connections for which rows have come since the last turn."""
+        """Without cut-through: serve the connections that got rows since the last turn."""
         served, self._turn = self._turn, {}
         effects: list[Effect] = []
         for connection in served.values():
@@ -188,18 +188,18 @@ class Delivery:
 
     @property
     def turning(self) -> bool:
-        """Whether `turn` has something to do."""
+        """Whether `turn` has connections to serve."""
         return bool(self._turn)
 
     def lost(self, connection: Connection, effects: list[Effect]) -> None:
-        """A connection is gone: nothing waits for it any more."""
+        """Drop the backlog of a connection that is gone."""
         self._turn.pop(connection.number, None)
         if connection.backlog is not None:
             self._core.admission.release(connection.backlog, effects)
             connection.backlog = None
 
     def _serve(self, connection: Connection) -> list[Effect]:
-        """Send one joined frame of what is waiting, if that can be taken; `served` or `drained` asks for the next."""
+        """Send one joined frame of the backlog, if there is credit; `served` or `drained` sends the next one."""
         core = self._core
         effects: list[Effect] = []
         backlog = connection.backlog

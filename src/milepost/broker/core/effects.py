@@ -1,4 +1,4 @@
-"""What the core wants done. The shell does it in this order, and answers with events."""
+"""Effects: what the core wants done. The shell carries them out in order, and answers with events."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ class Say(NamedTuple):
 
 
 class Deliver(NamedTuple):
-    """Write one DELIVER frame, in parts, to each of some connections; credit is spent already.
+    """Write one frame of messages, in parts, to each of some connections; its credit is already spent.
 
-    Of a connection whose channel does not take all of it, the shell tells by `Delivery.blocked`.
+    The shell calls `Delivery.blocked` for a connection whose channel does not take all of it.
     """
 
     parts: tuple[Buffer, ...]
     connections: list[Connection]
-    answer: bool = False  # it took no credit: the client is not listened to before it has read most of it
+    answer: bool = False  # it took no credit: the client's frames are not read before it has read most of the answer
 
 
 class Acknowledge(NamedTuple):
-    """Tell connections that their puts are stored, up to this number of each: one STORED frame to a connection."""
+    """Tell connections up to which number their puts are stored: one STORED frame for each."""
 
     puts: dict[Connection, int]
 
 
 class Close(NamedTuple):
-    """Send what was said, then close; `Core.lost` has already been taken care of."""
+    """Send what is still unsent, then close. The core has already removed the connection (`Core.lost`)."""
 
     connection: Connection
 
 
 class Write(NamedTuple):
-    """Write to the store, in the order of these effects; `DurableTopics.stored` is told what came of it.
+    """Write to the store, in the order of these effects; the shell gives the outcomes to `DurableTopics.stored`.
 
-    `then` takes the outcome, or the error. When an operation of a session fails because the store does, those behind
-    it fail too, until `Mend`.
+    `then` takes the outcome, or the error. When the store fails an operation of a session, it fails the later ones of
+    the session too, until `Mend`.
     """
 
     operation: Operation
@@ -63,16 +63,16 @@ class Write(NamedTuple):
 
 
 class Mend(NamedTuple):
-    """Operations of a session that are given from now on are to be tried again."""
+    """Let the store carry out the operations of a session again, after a failure."""
 
     session: object
 
 
 class ReadLog(NamedTuple):
-    """Read rows of a log, those that match; `then` takes a list of `Found`, or the error.
+    """Read rows of a log that match; `then` takes a list of `Found`, or the error.
 
-    With `only`, exactly these offsets, ascending; otherwise from `offset` on, as many as make a good piece, and those
-    before `stop` only.
+    With `only`, read exactly these offsets, ascending. Otherwise read one piece of bounded size from `offset` on, and
+    only rows before `stop`.
     """
 
     topic: Topic
@@ -85,49 +85,49 @@ class ReadLog(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Ask the store: where a start is, with `start`; otherwise about a topic's logs and subscriptions."""
+    """Ask the store about a topic's logs and subscriptions; with `start`, also for the position of that start."""
 
     topic: Topic
     start: Start | None
     then: Callable[[Any], list[Effect]]
-    connection: Connection | None = None  # whose answer it is; each has one at a time
+    connection: Connection | None = None  # that gets the answer; one at a time for each
 
 
 class Inspect(NamedTuple):
-    """Have the store do work that changes nothing, beside what it writes; `then` takes the outcome, or the error."""
+    """Have the store do read-only work, beside its writes; `then` takes the outcome, or the error."""
 
     operation: Work
     then: Callable[[Any], list[Effect]]
-    connection: Connection | None = None  # whose answer it is; each has one at a time. None: the broker's own
+    connection: Connection | None = None  # that gets the answer; one at a time for each. None: the broker
 
 
 class Learn(NamedTuple):
-    """Ask a store that is shared for all its topics; `then` takes their records, or the error."""
+    """Ask a shared store for all its topics; `then` takes their records, or the error."""
 
     then: Callable[[Any], list[Effect]]
 
 
 class Compile(NamedTuple):
-    """Do work that is too long for the event loop, elsewhere and in pieces; `then` takes what it returns, or the error.
+    """Do work that is too long for the event loop, in a thread and in pieces; `then` takes its outcome, or the error.
 
-    One thread does all of it, a piece at a time. What a connection sends meanwhile waits, so that it is carried out in
-    order.
+    One thread does all such work, a piece at a time. Frames that the connection sends meanwhile wait, so that they are
+    handled in order.
     """
 
-    connection: Connection | None  # whose request it is for
+    connection: Connection | None  # whose request needs it
     work: Callable[[], Pieces]
     then: Callable[[Any], list[Effect]]
 
 
 class Match(NamedTuple):
-    """Match rows that were stored with snapshots of the topic's indexes, those of one topic in order.
+    """Match rows that were stored with snapshots of the topic's indexes, in order for each topic.
 
-    `then` takes the `Matches` of plain subscriptions and of durable ones, each None without a snapshot; or the error.
-    The shell matches at once when that is short: `then` is called before the effects behind this one are carried out.
+    `then` takes the `Matches` of plain and of durable subscriptions, each None without a snapshot; or the error. The
+    shell matches at once when that is short: `then` is then called before the effects that follow are carried out.
     """
 
     topic: Topic
-    version: Version  # of the topic's schema, that the rows have
+    version: Version  # of the topic's schema, which the rows have
     batch: Batch
     plain: Snapshot | MaskSnapshot | None
     durable: Snapshot | MaskSnapshot | None
@@ -135,7 +135,7 @@ class Match(NamedTuple):
 
 
 class Later(NamedTuple):
-    """Call back in another round of the event loop: others have their turn between. What is sent waits as above."""
+    """Call `then` in the next round of the event loop. Frames that the connection sends wait, as for `Compile`."""
 
     connection: Connection
     then: Callable[[], list[Effect]]

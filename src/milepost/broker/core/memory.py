@@ -1,13 +1,13 @@
-"""The one account of all bytes that a broker holds for its connections.
+"""The account of all bytes that a broker holds for its connections.
 
-Counted are frames that are coming in, puts and requests under way, rows that were read for a subscription or wait for
-it, answers and deliveries that the socket has not taken, and answers that are kept for transactions. Each kind has a
-bound of its own for each connection; `memory_bytes` is the bound for all of them together.
+It counts unfinished frames, puts and requests under way, rows read for a subscription or waiting for it, answers and
+deliveries that the socket has not taken, and answers kept for transactions. Each kind has its own limit for each
+connection; `memory_bytes` is the limit for all of them together.
 
-From half of it on memory is short. Then connections that hold more than their share, the other half divided by the
-number of connections, are not read until there is room again, their deliveries follow the policy for slow consumers,
-and requests that would keep more for them are refused; answers are cut short for everybody. A client that holds little
-is served as before.
+Above half of `memory_bytes`, memory is short. The share of a connection is that half divided by the number of
+connections. A connection that holds more than its share is not read until there is room again, its deliveries follow
+the slow-consumer policy, and its requests for more messages are refused. Answers are shorter for all clients. A client
+that holds little is otherwise served as before.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ if TYPE_CHECKING:
     from milepost.broker.core.sessions.connection import Connection
     from milepost.queues.open_transaction import OpenTransaction
 
-SOME_KEPT: Final = 1 << 20  # bytes said to a client that it has not read: it is not listened to until it has
-MOST_KEPT: Final = 16 << 20  # bytes: with so many, it is closed
-ANSWER_BYTES: Final = 8 << 20  # of messages in one answer: whoever wants more asks again from there on
-LEAST_ANSWER: Final = 64 << 10  # the same when memory is short: everybody gets on
-DECODED: Final = 16  # bytes of Python objects for one byte of a request: lists of small numbers take as much
-MESSAGE_BYTES: Final = 1 << 10  # of a message in a queue, as long as nothing is known about those of the queue
-QUEUES_KNOWN: Final = 10_000  # for which the size of messages is remembered
-PASSING_PART: Final = 8  # of all memory: for frames that are let through when it is short
-WAITING_WINDOWS: Final = 16  # for dequeues, each a `put_window`: some ten thousand
-READ_BYTES: Final = 2 << 20  # that a read of the log brings, about
-AHEAD_BYTES: Final = 8 << 20  # of rows that are read for the subscriptions of one connection before it takes some
+SOME_KEPT: Final = 1 << 20  # unsent bytes of answers above which a client's frames are not read
+MOST_KEPT: Final = 16 << 20  # unsent bytes above which its connection is closed
+ANSWER_BYTES: Final = 8 << 20  # of messages in one answer: a client asks again for more
+LEAST_ANSWER: Final = 64 << 10  # the same when memory is short, so that every client makes progress
+DECODED: Final = 16  # bytes of Python objects per byte of a request, as in lists of small numbers
+MESSAGE_BYTES: Final = 1 << 10  # assumed size of a queue's messages until some were measured
+QUEUES_KNOWN: Final = 10_000  # queues for which the size of messages is remembered
+PASSING_PART: Final = 8  # an eighth of all memory is for frames that are let through when it is short
+WAITING_WINDOWS: Final = 16  # `put_window`s of waiting dequeues per connection: about ten thousand dequeues
+READ_BYTES: Final = 2 << 20  # approximate result of a read of the log
+AHEAD_BYTES: Final = 8 << 20  # of rows read for the subscriptions of one connection before it takes some
 SCARCE_READS: Final = 4  # reads of logs under way when memory is short: two threads read
-PASSES: Final = 1  # a connection may send a frame although memory is short;
-PASSED: Final = 2  # it has, and what it sent is under way
-ORPHAN_BYTES: Final = 64 << 10  # of a connection that is gone: what less than this is under way is not looked after
+PASSES: Final = 1  # a connection may send one frame although memory is short
+PASSED: Final = 2  # it has sent that frame, which is being handled
+ORPHAN_BYTES: Final = 64 << 10  # of a closed connection: fewer bytes under way are no longer counted
 
 
 class Asking(NamedTuple):
     """Requests of one number that are under way."""
 
     requests: int
-    size: int  # bytes of those that soon have an answer
-    waiting: int  # bytes of dequeues, which may wait for messages
+    size: int  # bytes of requests other than dequeues
+    waiting: int  # bytes of dequeues, which may wait for messages for long
 
 
 _NOTHING: Final = Asking(0, 0, 0)
 
 
 class MemoryAccount:
-    """See above. Sizes are added where something begins to be held, and taken off where it ends."""
+    """Counts the bytes. Callers add a size when they begin to hold bytes, and subtract it when they stop."""
 
     def __init__(self, core: Core, limit: int) -> None:
         self._core = core
@@ -65,9 +65,9 @@ class MemoryAccount:
         self.refused = 0  # requests
         self._window: Final = core.settings.put_window
         self._passes: Final = max(1, limit // PASSING_PART // core.settings.frame_bytes)
-        self._passing = 0  # connections that may finish a frame although memory is short
-        self.reads = 0  # of logs, under way
-        self._sizes: dict[str, float] = {}  # bytes of a message, by queue
+        self._passing = 0  # connections in the state `PASSES` or `PASSED`
+        self.reads = 0  # reads of logs under way
+        self._sizes: dict[str, float] = {}  # queue -> estimated bytes of a message
 
     @property
     def scarce(self) -> bool:
@@ -76,22 +76,22 @@ class MemoryAccount:
 
     @property
     def share(self) -> int:
-        """Bytes that a connection may hold whatever the others do."""
+        """Bytes that a connection may always hold, whatever other connections do."""
         return self.enough // max(1, len(self._core.connections))
 
     def over(self, connection: Connection) -> bool:
-        """Whether a connection is to be read no more for now: memory is short, and what it sends takes most of it."""
+        """Whether reading from a connection must pause: memory is short, and its frames take more than its share."""
         return self.held > self.enough and connection.passes != PASSES and connection.incoming > self.share
 
     def heavy(self, connection: Connection, size: int) -> bool:
-        """Whether a request in a frame of so many bytes is not to be decoded for now."""
+        """Whether a request in a frame of `size` bytes must wait before it is decoded."""
         size *= DECODED
         return connection.passes != PASSES and size > self.share and self.held + size > self.enough
 
     def let_pass(self, connection: Connection) -> bool:
-        """Let a connection that has waited send one more frame, unless too many do.
+        """Let a connection that has waited send one more frame, unless too many others do.
 
-        So large frames get through however long memory is short, some at a time.
+        So large frames get through a few at a time, however long memory is short.
         """
         if not connection.passes and self._passing < self._passes:
             connection.passes = PASSES
@@ -99,27 +99,27 @@ class MemoryAccount:
         return connection.passes == PASSES
 
     def passed(self, connection: Connection) -> None:
-        """What was let through is done, or its connection is gone."""
+        """Called when the frame that was let through is handled, or its connection is gone."""
         if connection.passes:
             connection.passes = 0
             self._passing -= 1
 
-    # What comes in
+    # Incoming
 
     def full(self, connection: Connection) -> bool:
-        """Whether so many requests of a connection are under way that no more are read of it.
+        """Whether a connection has so many requests under way that no more of its frames are read.
 
-        Dequeues may wait for what the same client sends after them, so there may be many more of those.
+        Dequeues may wait for messages that the same client sends after them, so many more of those are allowed.
         """
         return connection.asked > self._window or connection.dequeuing > WAITING_WINDOWS * self._window
 
     def partial(self, connection: Connection, size: int) -> None:
-        """So much is here of frames that are not whole, or cannot be carried out yet."""
+        """Set the bytes of frames that are unfinished, or cannot be handled yet."""
         self.held += size - connection.coming
         connection.coming = size
 
     def asked(self, connection: Connection, request: Any, size: int) -> None:
-        """A request came in a frame of so many bytes. It counts until it is answered."""
+        """Count a request in a frame of `size` bytes until it is answered."""
         number = getattr(request, "request", 0)
         if not number:
             return
@@ -137,7 +137,7 @@ class MemoryAccount:
         self.held += size
 
     def answered(self, connection: Connection, number: int) -> None:
-        """A request has its answer. Of several with one number, none counts as answered before all are."""
+        """Stop counting a request that is answered. Several with one number count until all are answered."""
         asking = connection.asking
         found = asking.get(number) if asking is not None else None
         if asking is None or found is None:
@@ -150,26 +150,26 @@ class MemoryAccount:
         connection.dequeuing -= found.waiting
         self.held -= found.size + found.waiting
 
-    # What goes out
+    # Outgoing
 
     def unsent(self, connection: Connection, size: int) -> None:
-        """The channel of a connection keeps so much."""
+        """Set the bytes that wait in the channel of a connection."""
         self.held += size - connection.unsent
         connection.unsent = size
 
     def queued(self, connection: Connection) -> None:
-        """What waits for a connection has changed."""
+        """Called when the backlog of a connection has changed."""
         size = 0 if connection.backlog is None else connection.backlog.held
         self.held += size - connection.queued
         connection.queued = size
 
     def queue_bytes(self) -> int:
-        """Bytes of deliveries that may wait for a connection before the policy for slow consumers decides."""
+        """Bytes of deliveries that may wait for a connection before the slow-consumer policy applies."""
         most = self._core.settings.queue_bytes
         return most if self.held <= self.enough else min(most, max(LEAST_ANSWER, self.share))
 
     def pending(self, subscription: LogSubscription) -> None:
-        """Rows read for a subscription that wait, or its reads under way, have changed. Its first member pays."""
+        """Count again the waiting rows and the read of a subscription, for the connection of its first member."""
         size = sum([len(each.batch.data) for each in subscription.pending]) + READ_BYTES * subscription.reading
         payer = next(iter(subscription.members.values())).connection
         if subscription.payer is not None:
@@ -179,14 +179,14 @@ class MemoryAccount:
         subscription.held, subscription.payer = size, payer
 
     def ended(self, subscription: LogSubscription) -> None:
-        """Nobody is attached to a subscription any more."""
+        """Stop counting a subscription that has no members any more."""
         if subscription.payer is not None:
             subscription.payer.ahead -= subscription.held
         self.held -= subscription.held
         subscription.held, subscription.payer = 0, None
 
     def may_read(self, subscription: LogSubscription) -> bool:
-        """Whether more may be read for a subscription: not too much for one client, and little when memory is short."""
+        """Whether more may be read for a subscription, given its client's rows and the memory that is left."""
         if self.scarce and self.reads >= SCARCE_READS:
             return False
         ahead = next(iter(subscription.members.values())).connection.ahead
@@ -195,11 +195,11 @@ class MemoryAccount:
     # Messages of queues
 
     def answer_bytes(self) -> int:
-        """The most that an answer may have now."""
+        """The most bytes of messages that an answer may have now."""
         return max(LEAST_ANSWER, min(ANSWER_BYTES, self.limit - self.held))
 
     def measured(self, queue: str, messages: int, size: int) -> None:
-        """Messages of a queue that were so long together came by."""
+        """Learn the size of a queue's messages from some that have `size` bytes together."""
         if messages:
             if len(self._sizes) >= QUEUES_KNOWN:
                 self._sizes.clear()
@@ -208,13 +208,13 @@ class MemoryAccount:
             self._sizes[queue] = max(each, (before + each) / 2)  # up at once, down slowly
 
     def messages(self, queue: str, count: int) -> int:
-        """How many messages of a queue may be in one answer, of so many that are wanted; one at least."""
+        """How many of the `count` messages that a client wants may be in one answer; at least one."""
         if count == 1:
             return 1
         return max(1, min(count, int(self.answer_bytes() / self._sizes.get(queue, MESSAGE_BYTES))))
 
     def require(self, connection: Connection, owner: ConnectedClient) -> None:
-        """`Overloaded` when a client may not have more messages now."""
+        """Raise `Overloaded` when a client may not have more messages now."""
         if self.held > self.enough and connection.held + owner.kept > self.share:
             self.refused += 1
             raise Overloaded(
@@ -223,7 +223,7 @@ class MemoryAccount:
             )
 
     def keep(self, transaction: OpenTransaction, size: int) -> None:
-        """An answer of a transaction is kept until the client goes on."""
+        """Count the answer that a transaction keeps until the client's next request; 0: it is dropped."""
         owner = transaction.client
         change, transaction.kept = size - transaction.kept, size
         if not owner.gone:
@@ -231,16 +231,16 @@ class MemoryAccount:
             self.held += change
 
     def forget(self, owner: ConnectedClient) -> None:
-        """A client has no transactions here any more."""
+        """Stop counting a client that has no transactions here any more."""
         self.held -= owner.kept
         owner.kept, owner.gone = 0, True
 
     # The end of a connection
 
     def left(self, connection: Connection) -> list[Effect]:
-        """A connection ends. What was given to the store is held until the store has come so far.
+        """Called when a connection ends. Its operations in the store's queue count until the store has done them.
 
-        What its channel keeps is held until the channel is gone: then the shell says so by `partial` and `unsent`.
+        Bytes in its channel count until the channel is closed: then the shell calls `partial` and `unsent`.
         """
         self.queued(connection)
         self.passed(connection)

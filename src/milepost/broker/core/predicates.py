@@ -1,8 +1,8 @@
 """Compiled `where` texts and schemas, as events need them.
 
-Compiling a long text takes a tenth of a second, and a pattern may stand for ten thousand schemas. An event that needs
-more than is at hand raises `Uncompiled` before it changes anything; `Attempts` has it compiled elsewhere and
-runs the event again, with what came of it at hand. Outside of an attempt everything is compiled on the spot.
+Compiling a long text takes a tenth of a second, and a pattern may match ten thousand schemas. An event that needs a
+predicate that is not compiled yet raises `Uncompiled` before it changes anything. `Attempts` has a thread compile it,
+and runs the event again with the results. Outside of an attempt, everything is compiled at once.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from milepost.query import Predicate, parse_schema
 from milepost.query.expression import compile_known
 from milepost.schema import Schema
 
-SHORT_CHARS: Final = 500  # of a text that differs from another only in its literals: it is compiled in some 100 µs
-SHORT_AT_ONCE: Final = 20  # of those that one event has compiled in the event loop
-SCHEMA_CHARS: Final = 1_000  # of a schema that is parsed at once, in some 4 ms
+SHORT_CHARS: Final = 500  # of a text that differs from a known one only in its literals: compiled in about 100 µs
+SHORT_AT_ONCE: Final = 20  # such texts that one event may compile in the event loop
+SCHEMA_CHARS: Final = 1_000  # of a schema that is parsed in the event loop, in about 4 ms
 
 Wanted: TypeAlias = tuple[str, Schema | None]
-"""A predicate and what it is about; or, with None, the text of a schema."""
+"""A predicate and the schema that it is for; or, with None, the text of a schema."""
 Results: TypeAlias = dict[Any, Any]
-"""What was compiled, by text and fingerprint, or by text; or why it could not be."""
+"""Predicates by text and fingerprint, and schemas by text; or the error of each."""
 Work: TypeAlias = Generator[None, None, Any]
-"""Work in pieces: each step is short, and the value that it returns is the outcome."""
+"""Work in pieces: each step is short, and the return value is the outcome."""
 
 
 class Cache(Protocol):
-    """The shell's cache of compiled predicates: threads fill it too, so it is no state of the core."""
+    """The shell's cache of compiled predicates. Threads fill it too, so it is not part of the core's state."""
 
     def compile(self, text: str, schema: Schema) -> Predicate:
-        """The predicate for a schema; raises what `milepost.compile` raises."""
+        """The predicate for a schema; raises as `milepost.compile` does."""
 
     def compiling(self, wanted: list[Wanted]) -> Work:
         """Compile, one text at a time, in any thread; the outcome is `Results`."""
 
     def found(self, key: tuple[str, int]) -> Predicate | MilepostError | None:
-        """What a text was compiled to for the schema with this fingerprint, if it is kept."""
+        """The predicate or error of a text and a schema's fingerprint, if the cache has it."""
 
     def keep(self, key: tuple[str, int], found: Predicate | MilepostError) -> None:
-        """Keep what a text was compiled to."""
+        """Add a predicate or error."""
 
 
 class Uncompiled(Exception):
@@ -53,7 +53,7 @@ class Uncompiled(Exception):
 
 
 class Attempt:
-    """A context for each request and each answer of the store: as a class it costs a third of a generator."""
+    """A context for each request and each answer of the store. A class costs a third of a generator here."""
 
     __slots__ = ("_before", "_predicates", "_results")
 
@@ -69,23 +69,23 @@ class Attempt:
 
 
 class Predicates:
-    """What is at hand for the event that is run: the results of its attempt, and the shell's cache."""
+    """Compiled predicates and schemas for the current event: the results of its attempt, and the shell's cache."""
 
     def __init__(self, cache: Cache) -> None:
         self.cache: Final = cache
         self.results: Results | None = None  # of the attempt that is under way
 
     def attempt(self, results: Results) -> Attempt:
-        """While events are run that can be run again."""
+        """A context in which to run an event that can be run again."""
         return Attempt(self, results)
 
     def exchange(self, results: Results | None) -> Results | None:
-        """Let an attempt have its results at hand; those of the one around it."""
+        """Set the results of the current attempt; returns those of the attempt around it."""
         before, self.results = self.results, results
         return before
 
     def require(self, wanted: Iterable[tuple[str, Schema]]) -> None:
-        """Raise `Uncompiled` within an attempt, unless all these predicates are at hand."""
+        """Raise `Uncompiled` within an attempt, unless all these predicates are compiled."""
         if self.results is None:
             return
         missing: dict[tuple[str, int], Wanted] = {}
@@ -105,7 +105,7 @@ class Predicates:
             raise Uncompiled(partial(self.cache.compiling, list(missing.values())))
 
     def require_schemas(self, texts: Iterable[str]) -> None:
-        """The same for the texts of schemas."""
+        """Raise `Uncompiled` within an attempt, unless all long texts of schemas are parsed."""
         if self.results is None:
             return
         missing = [text for text in dict.fromkeys(texts) if len(text) > SCHEMA_CHARS and text not in self.results]
@@ -120,7 +120,7 @@ class Predicates:
             pass
 
     def schema(self, text: str) -> Schema:
-        """A schema; raises what `milepost.parse_schema` raises, and `Uncompiled` for a long one that is not at hand."""
+        """A schema; raises as `milepost.parse_schema` does, and `Uncompiled` for a long one that is not parsed."""
         self.require_schemas([text])
         if self.results is None or text not in self.results:
             return parse_schema(text)
@@ -130,12 +130,12 @@ class Predicates:
         return found
 
     def compile(self, text: str, schema: Schema) -> Predicate:
-        """The predicate for a schema; raises what `milepost.compile` raises."""
+        """The predicate for a schema; raises as `milepost.compile` does."""
         found: Predicate | MilepostError | None = None
         if self.results:
             found = self.results.get((text, schema.fingerprint))
         if found is None:
             return self.cache.compile(text, schema)
         if isinstance(found, MilepostError):
-            raise found.with_traceback(None)  # each raise adds to the traceback, and that keeps all frames of it
+            raise found.with_traceback(None)  # each raise extends the traceback, which keeps its stack frames alive
         return found

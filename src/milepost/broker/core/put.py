@@ -1,4 +1,4 @@
-"""Rows that a client sends, on their way in: one record from the frame to the store or to subscribers."""
+"""Puts: the rows of one frame, from its arrival until they are stored or delivered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Put:
     """The rows of one PUT or STAGE frame.
 
-    `Core.put` makes it, `examination` decodes and matches it, and `Core.arrived` admits it and carries it out.
+    `Core.put` makes it, `examination` decodes and matches it, and `Core.arrived` admits it, then stores or delivers it.
     """
 
     __slots__ = (
@@ -30,13 +30,13 @@ class Put:
         stage: Stage | None = None,
     ) -> None:  # fmt: skip
         self.connection = connection
-        self.data = data  # the batch as it came, not checked
-        self.size = size  # bytes of the frame: they go back to the publisher as credit
+        self.data = data  # the batch as received, unchecked
+        self.size = size  # bytes of the frame, which the publisher gets back as credit
         self.key = key  # of a durable put
         self.more = more  # another part of the same atomic put follows
         self.stage = stage  # of a STAGE frame: which epoch of which sink
         self.number = connection.puts  # 1-based number of the PUT on its connection
-        self.topic = cast("Topic", None)  # None: no topic has its number, and `error` says so
+        self.topic = cast("Topic", None)  # None: no topic has the frame's number, and `error` is set
         self.version: Version | None = None  # of the topic's schema; None: the topic has no such version
         self.snapshot: Snapshot | MaskSnapshot | None = None  # of a live topic's predicates; None: there are none
         self.batch = cast("Batch", None)  # once it is decoded
@@ -44,7 +44,7 @@ class Put:
 
 
 class RowPut(NamedTuple):
-    """A put of one row for a durable topic, without a key, which `fast_path` has checked: a `Put` for less."""
+    """A put of one row for a durable topic, without a key, which `fast_path` has checked. It is cheaper than `Put`."""
 
     connection: Connection
     size: int  # bytes of the frame

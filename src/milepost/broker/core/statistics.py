@@ -1,4 +1,4 @@
-"""A core's figures as plain values."""
+"""The figures of a core, as plain values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LISTED: Final = 1_000  # topics, clients and subscriptions named one by one; a m
 
 
 def statistics(core: Core, time_us: int) -> dict[str, Any]:
-    """Everything at once. Clients are listed by what waits for them, subscriptions as they come, up to a bound."""
+    """All figures. Up to `LISTED` clients, those with the largest backlogs first, and as many subscriptions."""
     open_ = [each for each in core.connections.values() if each.open]
     backlogs = [each.backlog for each in open_ if each.backlog is not None]
     clients = [each for each in open_ if each.greeted]
@@ -79,14 +79,14 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
             "rows": sum(backlog.rows for backlog in backlogs),
             "bytes": sum(backlog.bytes for backlog in backlogs),
         },
-        "counted_us": core.durable.counts.time_us,  # when the oldest of the figures below was counted; 0: never
+        "counted_us": core.durable.counts.time_us,  # when the oldest figure below was counted; 0: never
         **_queues(core.durable.counts, time_us),
         **_behind_all(core.durable.counts, lags),
     }
 
 
 def _queues(known: Counts, time_us: int) -> dict[str, Any]:
-    """Queues with the most messages, each with what was counted last, and the others added up."""
+    """The queues with the most messages, each with its last counts, and the sums of the others."""
 
     def total(name: str) -> int:
         return sum(known.queues[name][state] for state in DEPTHS) if name in known.queues else 0
@@ -112,7 +112,7 @@ def _age_s(since_us: int, time_us: int) -> float:
 
 
 def _behind_all(known: Counts, served: dict[str, dict[str, int]]) -> dict[str, Any]:
-    """Named subscriptions that are most behind: as the core has it of those that are served here, or as counted."""
+    """The named subscriptions that lag most: the core's figure if it is served here, otherwise the last count."""
     lags = {(lag.topic, lag.subscription): lag.rows for lag in known.lags.largest}
     others = known.lags.rows - sum(lags.values())
     lags |= {(topic, name): rows for topic, each in served.items() for name, rows in each.items() if name}
@@ -130,7 +130,7 @@ def _summed(topics: list[Topic]) -> dict[str, int]:
 
 
 def totals(topic: Topic) -> dict[str, int]:
-    """What a topic adds to the totals, also when it is gone."""
+    """What a topic adds to the totals, also after it is deleted."""
     return {name: getattr(topic, name) for name in TOTALS}
 
 
@@ -157,7 +157,7 @@ def _figures(topic: Topic, lags: dict[str, int]) -> dict[str, Any]:
 
 
 def _lags(topic: Topic) -> dict[str, int]:
-    """By name, how far streams that somebody reads are behind; of replays, which have none, the one most behind."""
+    """The lag of each served subscription, by name; replays have the name "", and count as their largest lag."""
     found: dict[str, int] = {}
     for subscription in topic.log_subscriptions.values():
         found[subscription.name] = max(found.get(subscription.name, 0), _behind(topic, subscription))
@@ -165,7 +165,7 @@ def _lags(topic: Topic) -> dict[str, int]:
 
 
 def _behind(topic: Topic, subscription: LogSubscription) -> int:
-    """Offsets that an attached subscription has before it, in all logs, whether they match or not."""
+    """The lag of a served subscription: offsets after its cursors in all logs, whether the rows match or not."""
     cursors = subscription.cursors()
     ends = topic.ends if subscription.stop is None else subscription.stop
     return sum(max(0, end - cursors.get(log, 0)) for log, end in ends.items())

@@ -1,13 +1,13 @@
-"""Acknowledgements of durable subscriptions: cursors that move, alone or with the commit of a transaction on queues.
+"""Acknowledgements of durable subscriptions: they move cursors, alone or with the commit of a queue transaction.
 
-A cursor says how far everything is consumed, and what is consumed behind it, so each move stores all that was
-acknowledged before. Moves of a subscription are therefore stored in order, and when the store fails one, it fails those
-behind it (see `effects.Store`). A commit can fail for other reasons too, and those behind it would go on. So while one
-has the cursors, nothing else moves them: it waits until nothing is under way, and others wait until it is over.
+A stored cursor is the offset before which every row is consumed, plus the consumed rows above it. Each move therefore
+includes all earlier acknowledgements, and the moves of a subscription are stored in order. When the store fails a move,
+it fails the later ones too (see `effects.Write`). A commit can also fail for other reasons, after which later moves
+would succeed. A commit therefore moves the cursors alone: it waits for moves under way, and later moves wait for it.
 
-Of a subscription that counts deliveries, a move also stores which rows are in the hands of clients. When rows are
-handed out for the first time, a move follows at once, or when the one under way is over. Nobody waits for it. Rows that
-came before, or may have, are sent when their move is stored.
+If a subscription counts deliveries, a move also stores which rows clients hold. The first delivery of a row is stored
+by a move right after it, or after the move under way; the delivery does not wait for that move. Rows that were
+delivered before, or may have been, are sent only after their move is stored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Settling(NamedTuple):
-    """An acknowledgement that is stored with a commit."""
+    """An acknowledgement that is stored with a queue transaction's commit."""
 
     subscription: LogSubscription
     taken: Acknowledged
@@ -51,7 +51,7 @@ class Settling(NamedTuple):
 
 
 class Sending(NamedTuple):
-    """Rows that are sent once their delivery is counted; `member.unsent` has them."""
+    """Rows that are sent once their delivery is stored; `member.unsent` holds them until then."""
 
     member: Member
     deliver: Deliver
@@ -60,13 +60,13 @@ class Sending(NamedTuple):
 
 
 class Acknowledgements:
-    """See above."""
+    """Handles ACK requests and stores the cursors of durable subscriptions."""
 
     def __init__(self, subscriptions: LogSubscriptions) -> None:
         self._subscriptions = subscriptions
 
     def _member(self, connection: Connection, request: Ack) -> tuple[LogSubscription, Member, bool]:
-        """Who acknowledges, and whether that is new; raises what is wrong as far as can be told without the rows."""
+        """The member that acknowledges, and whether the ACK is new. Raises errors that show without looking at rows."""
         found = (connection.members or {}).get(request.subscription)
         if found is None or isinstance(found, Subscribe):
             raise UnknownSubscription(f"this connection has no durable subscription {request.subscription}")
@@ -87,7 +87,7 @@ class Acknowledgements:
         return subscription, member, True
 
     def acknowledge(self, connection: Connection, request: Ack, *, waits: bool = True) -> list[Effect]:
-        """Rows are done, or to come again, or were handed on."""
+        """Handle an ACK: rows are done, are to be redelivered, or were handed on."""
         subscription, member, new = self._member(connection, request)
         if not new:
             return [Say(connection, Reply(request=request.request, value={"sequence": member.sequence}))]
@@ -118,7 +118,7 @@ class Acknowledgements:
     # Moves
 
     def blocked(self, subscription: LogSubscription) -> bool:
-        """Whether a commit has the cursors of a subscription, or is to have them next."""
+        """Whether a commit is moving the cursors of a subscription, or waits to."""
         return subscription.settling or bool(subscription.parked)
 
     def move(
@@ -131,7 +131,7 @@ class Acknowledgements:
         dead: tuple[Part, ...] = (),
         promised: bool = True,
     ) -> None:
-        """Store how far a subscription is."""
+        """Store the cursors of a subscription."""
         cursors = self._begin(subscription, taken)
         move = Move(
             subscription.stored, subscription.epoch, cursors, taken.member.instance, taken.sequence, dead, promised
@@ -190,7 +190,7 @@ class Acknowledgements:
             if connection is not None:
                 effects += subscriptions.durable.failed(connection, request, outcome)
             if subscription.most:
-                subscription.uncounted = subscription.failed = True  # it is counted again at the next tick
+                subscription.uncounted = subscription.failed = True  # the next tick stores the count again
             subscriptions.pump(subscription, effects)
             self.release(subscription, effects)
             return effects
@@ -198,7 +198,7 @@ class Acknowledgements:
             reach = subscription.reaches[log]
             reach.stored = cursor.offset
             reach.settle(taken.move)
-        self._mend(subscription, effects)  # one that was in doubt is told after those behind it, which have failed
+        self._mend(subscription, effects)  # the outcome of a move in doubt comes after the failed ones behind it
         if taken.member is NO_MEMBER:
             subscriptions.core.totals["rows_dead"] += sum(len(chosen.places) for chosen, _ in taken.rows)
         if connection is not None:
@@ -212,13 +212,13 @@ class Acknowledgements:
         return effects
 
     def _mend(self, subscription: LogSubscription, effects: list[Effect]) -> None:
-        """Let the store take moves again, once all are told that were under way when one failed."""
+        """Let the store take moves again, once every move that was under way at the failure has its outcome."""
         if not subscription.moving and subscription.broken is not None:
             subscription.broken = None
             effects.append(Mend(subscription))
 
     def save(self, subscription: LogSubscription, effects: list[Effect]) -> None:
-        """Store the cursors, if the store's are behind: rows that do not match, or deliveries that came to nothing."""
+        """Store the cursors if the stored ones are behind, e.g. after rows that do not match or failed deliveries."""
         late = not self.blocked(subscription) and any(
             (cursor := reach.cursor()) != reach.stored
             or reach.state(cursor, counted=bool(subscription.most)) != reach.given
@@ -230,14 +230,14 @@ class Acknowledgements:
     # Deliveries
 
     def count(self, subscription: LogSubscription, effects: list[Effect]) -> None:
-        """Store which rows are in the hands of clients. What is under way goes first, and this is called again."""
+        """Store which rows clients hold. Does nothing while a move is under way: its end calls this again."""
         if subscription.uncounted and not (
             subscription.moving or subscription.failed or self.blocked(subscription) or subscription.broken
         ):
             self.move(subscription, Acknowledged(NO_MEMBER, 0), effects, promised=False)
 
     def count_first(self, subscription: LogSubscription, sending: list[Sending], effects: list[Effect]) -> None:
-        """The same, before rows are sent."""
+        """Store which rows clients hold, and send the rows after that."""
         if self.blocked(subscription):
             subscription.deferred.append(partial(self._count_now, subscription, sending))
         else:
@@ -276,10 +276,10 @@ class Acknowledgements:
     def settle(
         self, connection: Connection, acks: list[Ack], transaction: OpenTransaction, effects: list[Effect]
     ) -> list[Settling] | None:
-        """The moves that a commit is to carry; `settled` is told what came of it.
+        """The moves that a commit stores; `settled` is called with its outcome.
 
-        None: something is under way that moves the same cursors, and the transaction goes on when that is done. Raises
-        what is wrong, and nothing is acknowledged then: what was named comes again, as its client forgets it.
+        Returns None while another move of the same cursors is under way; the transaction goes on after that move.
+        Raises for a wrong ACK, and acknowledges nothing: the client forgets the rows, so they are redelivered.
         """
         found = [(ack, *self._member(connection, ack)) for ack in acks]
         new = [(ack, subscription, member) for ack, subscription, member, is_new in found if is_new]
@@ -312,7 +312,7 @@ class Acknowledgements:
         return settling
 
     def settled(self, settling: Sequence[Settling], error: MilepostError | None) -> list[Effect]:
-        """A commit is done, or has failed."""
+        """Called when a commit is stored or has failed."""
         effects: list[Effect] = []
         for subscription, taken, cursors, _ in settling:
             subscription.settling, subscription.yields = False, True
@@ -320,9 +320,9 @@ class Acknowledgements:
         return effects
 
     def release(self, subscription: LogSubscription, effects: list[Effect], *, ended: bool = False) -> None:
-        """Let those go on who wait for the cursors of a subscription, if nobody has them; all, if it cannot go on.
+        """Run the commits and moves that wait for the cursors, once they are free; all of them if it has `ended`.
 
-        Commits and all others take turns, so that neither waits for ever.
+        Commits and other moves alternate, so that neither waits for ever.
         """
         while (subscription.parked or subscription.deferred) and (
             ended or not (subscription.settling or subscription.moving)
@@ -342,7 +342,7 @@ _Rows: TypeAlias = list[tuple[Chosen, int]]  # with their logs
 
 
 def _chosen(subscription: LogSubscription, member: Member, request: Ack) -> tuple[_Rows, _Rows, _Rows]:
-    """The rows that are done, to come again, and handed on; what was named goes back when something is wrong."""
+    """The rows that are done, to be redelivered, and handed on; on an error, all named rows are redelivered."""
     done: _Rows = []
     again: _Rows = []
     handed: _Rows = []
@@ -357,5 +357,5 @@ def _chosen(subscription: LogSubscription, member: Member, request: Ack) -> tupl
             limits.require("HANDED_ROWS", before + count, "the rows that are handed on and not acknowledged")
         return done, again, handed
     except (AckMismatch, LimitExceeded):
-        subscription.send_back(member, done + again + handed)  # the client forgets what it named: that comes again
+        subscription.send_back(member, done + again + handed)  # the client forgets the rows it named: redeliver them
         raise

@@ -1,4 +1,4 @@
-"""Reads that end by themselves: a replay of the rows before a `stop`, all of which are there when it begins."""
+"""Reads: replays that end at a `stop`. All rows before the stop exist when the read begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from milepost.wire import Subscribe
 
 
 def stop_of(request: Subscribe, start: Start) -> Position | None:
-    """Where a read ends, as a request says it; None: it is no read, and goes on."""
+    """The stop of a request; None: the subscription has no end."""
     if request.stop is None:
         return None
     if request.name:
@@ -27,10 +27,10 @@ def stop_of(request: Subscribe, start: Start) -> Position | None:
 
 
 def begin_of(topic: Topic, start: Position, stop: Position, logs: list[dict[str, Any]]) -> Position:
-    """Where a read begins, in each log that it reads, if all of its rows are there; `logs` as the store told them.
+    """The first offset of a read in each of its logs; `logs` are the extents as the store reports them.
 
-    `BrokerError` when a log ends before the stop: whoever reads to an offset knows it from somewhere, and waiting
-    would hide that it was another broker's, or another topic's.
+    Raises `RowsGone` when rows were removed, `BrokerError` when a log ends before the stop: waiting for the rows would
+    hide that the offset belongs to another broker or another topic.
     """
     extents = {each["log"]: each for each in logs}
     begin = {log: start.get(log, 0) for log in stop}
@@ -46,7 +46,7 @@ def begin_of(topic: Topic, start: Position, stop: Position, logs: list[dict[str,
 
 
 def gone(topic: Topic, log: int, first: int, after: int) -> RowsGone:
-    """Rows of a read were removed."""
+    """The error for rows of a read that were removed."""
     return RowsGone(
         f"offsets {first} to {after - 1} of log {log} of topic {topic.name!r} were to be read and are gone: retention "
         "or an operator removed them; begin behind them, and hold what is still to be read (see `hold`)"

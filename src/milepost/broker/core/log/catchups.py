@@ -1,9 +1,9 @@
-"""Plain subscriptions that come back after a lost connection: what they missed of durable topics, out of the logs.
+"""Catch-ups: the rows of durable topics that a plain subscription missed while its client was disconnected.
 
-A plain subscription is matched by the index and delivered to as rows come in, which costs the same for one and for ten
-thousand of them. On a new connection the client says how far it was in each log. A topic that has grown since is read
-for it from there on, as for a replay, in HAND frames. When nothing is left to read, the subscription goes into the
-index, in the same event: the next row that is stored is delivered, and no row before it is.
+The index matches incoming rows to plain subscriptions at a cost that is the same for one and for ten thousand of them.
+When a client reconnects, it names its position in each log. If a topic has grown since, its log is read from that
+position, as for a replay, and sent in HAND frames. At the end of the log the subscription enters the index in the same
+event: the next row that is stored is delivered by the index, and no earlier row is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def is_behind(topic: Topic, request: Subscribe) -> bool:
-    """Whether a subscription that is resumed has missed rows of a topic."""
+    """Whether a resumed subscription has missed rows of a topic."""
     if request.resume is None or not topic.stored:
         return False
     position = request.resume.get(topic.stored, {})
@@ -36,21 +36,21 @@ def is_behind(topic: Topic, request: Subscribe) -> bool:
 
 
 class CatchUps:
-    """Streams of plain subscriptions that are behind."""
+    """The catch-ups that are open: one `LogSubscription` for each resumed subscription and topic."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self.open: Final[dict[int, LogSubscription]] = {}  # by their identity
 
     def require(self, request: Subscribe) -> None:
-        """Raise what is wrong with the positions that a client comes back with."""
+        """Raise for positions of a reconnecting client that do not exist."""
         for number, position in (request.resume or {}).items():
             topic = self._core.catalogue.stored.get(number)
             if topic is not None:
                 require_there(topic, ("position", position_of(position)))
 
     def subscribed(self, connection: Connection, request: Subscribe, value: dict[str, Any]) -> list[Effect]:
-        """A plain subscription is there: its client is told, and what it missed is read behind that."""
+        """Reply to the client of a new plain subscription, then read the rows that it missed."""
         behind = self.begin(connection, request, value["behind"])
         effects: list[Effect] = [Say(connection, Reply(request=request.request, value=value))]
         for catch_up in behind:
@@ -58,7 +58,7 @@ class CatchUps:
         return effects
 
     def begin(self, connection: Connection, request: Subscribe, topics: Iterable[str]) -> list[LogSubscription]:
-        """Read for a subscription what it missed of topics: streams that are to be pumped behind the reply."""
+        """Make the catch-ups of a subscription for these topics; the caller pumps them after the reply."""
         assert connection.subscriptions is not None
         subscription = connection.subscriptions[request.subscription]
         begun = []
@@ -81,7 +81,7 @@ class CatchUps:
         return begun
 
     def may_read(self, catch_up: LogSubscription, effects: list[Effect]) -> bool:
-        """Whether it is its turn: catch-ups of a connection read one piece each in turn, as there may be many."""
+        """Whether this catch-up may read now: the catch-ups of a connection read one piece each, round robin."""
         assert catch_up.resumed is not None
         waiting = catch_up.resumed.connection.catchups or {}
         key, first = next(iter(waiting.items()))
@@ -96,14 +96,14 @@ class CatchUps:
         return True
 
     def reached(self, catch_up: LogSubscription, effects: list[Effect]) -> None:
-        """Nothing is left to read for a catch_up: if it has all that there is, its subscription is delivered to now."""
+        """Called when a catch-up has nothing to read; once it is at the end of all logs, its subscription goes live."""
         topic, subscription = catch_up.topic, catch_up.resumed
         assert subscription is not None
         reached = {log: catch_up.reach(log).next for log in topic.ends}
         if any(reached[log] < end for log, end in topic.ends.items()):
-            return  # rows wait for others of their publisher, in a log that this broker will hear of
+            return  # rows wait for earlier ones of their publisher, in a log this broker has not heard of yet
         if any(reached.get(log, 0) != end for log, end in topic.entered.items()):
-            return  # rows were read that are still on their way to plain subscriptions
+            return  # rows that were read are still being delivered to plain subscriptions
         self._remove(catch_up)
         connection = subscription.connection
         try:
@@ -116,7 +116,7 @@ class CatchUps:
             self._core.durable.subscriptions.pump(following, effects)
 
     def ended(self, catch_up: LogSubscription, error: MilepostError | None, effects: list[Effect]) -> None:
-        """A catch_up cannot go on: its topic was deleted, or its log is damaged."""
+        """Called when a catch-up cannot go on: its topic was deleted, or its log is damaged."""
         subscription = catch_up.resumed
         assert subscription is not None
         self._remove(catch_up)
@@ -124,18 +124,18 @@ class CatchUps:
             self._fail(subscription, error, effects)
 
     def positions(self, connection: Connection) -> dict[int, dict[int, int]]:
-        """How far plain subscriptions of a connection are in durable topics that have moved since it was last told.
+        """Positions in the durable topics that have grown since the client was last told; it resumes from them.
 
-        A predicate that nothing satisfies would leave its client where it began, and a lot to be read for it later.
+        Otherwise a client whose predicate no row satisfies would resume from its start, and a long log would be read.
         """
         if connection.backlog is not None:
-            return {}  # what waits is before these positions
+            return {}  # rows in the backlog are before these positions
         since, connection.positioned = connection.positioned, self._core.moves
         known = [self._core.numbered.get(number) for number in connection.announced or ()]
         return {topic.stored: topic.position for topic in known if topic and topic.stored and topic.moved > since}
 
     def left(self, connection: Connection, subscription: int | None = None) -> None:
-        """A client is gone, or one of its subscriptions."""
+        """Remove the catch-ups of a client, or of one of its subscriptions."""
         for (number, _), catch_up in list((connection.catchups or {}).items()):
             if subscription in (None, number):
                 self._remove(catch_up)

@@ -1,4 +1,4 @@
-"""Rows that were delivered too often go to a topic of their own, in one commit with the cursor's move."""
+"""Rows that were delivered too often go to a dead-letter topic, in one commit with the cursor's move."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ log = logging.getLogger("milepost.broker")
 
 
 class DeadLetters:
-    """Sees to it that the topic for the dead is there, and takes whatever their own does."""
+    """Makes dead-letter topics, and adds to them the schemas of the topics whose dead rows they take."""
 
     def __init__(self, core: Core, subscriptions: LogSubscriptions) -> None:
         self._core = core
         self._subscriptions = subscriptions
 
     def require(self, name: str, topic: Topic) -> None:
-        """Refuse a name for the dead rows of a topic that cannot be one."""
+        """Refuse a dead-letter topic that cannot take the rows of a topic."""
         dead = self._core.topics.get(name)
         if dead is None:
             require_name(name)
@@ -40,12 +40,12 @@ class DeadLetters:
             return
         if not dead.stored:
             raise NotDurable(f"topic {dead.name!r} is live, and dead rows are to be kept; take another name")
-        for schema in topic.schemas:  # a version that came since then is added with the first row of it
+        for schema in topic.schemas:  # a later version is added with its first dead row
             if schema.fingerprint not in dead.versions and dead.family.misfits(schema):
                 raise BrokerError(f"topic {dead.name!r} cannot take the schemas of {topic.name!r}; take another name")
 
     def make(self, name: str, topic: Topic) -> Write:
-        """The topic for the dead rows of another."""
+        """Make the dead-letter topic of another topic."""
         return self._make(name, topic, self._made)
 
     def _make(self, name: str, topic: Topic, then: Callable[[Any], list[Effect]]) -> Write:
@@ -55,9 +55,9 @@ class DeadLetters:
         return [] if isinstance(outcome, MilepostError) else self._core.durable.restore([outcome.topic])
 
     def take(self, subscription: LogSubscription, dead: list[Portion], effects: list[Effect]) -> None:
-        """Rows that were delivered too often go to the dead-letter topic, which takes whatever their own does.
+        """Move rows that were delivered too often to the dead-letter topic; make it, or add a schema to it, if needed.
 
-        A subscription that has ended stores nothing: whoever serves it next reads the rows, and how often they came.
+        A subscription that has ended stores nothing: the broker that serves it next reads the rows and their tries.
         """
         if subscription.ended:
             return

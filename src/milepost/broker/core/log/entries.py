@@ -1,7 +1,7 @@
-"""Rows that were stored just now: to plain subscribers, and to durable subscriptions that are at the end of the log.
+"""Rows that were just stored: they go to plain subscribers, and to durable subscriptions at the end of the log.
 
-Matching them is an effect. When many predicates must be evaluated, the shell does that in a thread. Whatever comes
-meanwhile in the topic waits (`Topic.unmatched`), so that rows are delivered in the order of the log.
+Matching them is an effect. When many predicates must be evaluated, the shell evaluates them in a thread. Later rows of
+the topic wait meanwhile (`Topic.unmatched`), so that rows are delivered in the order of the log.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _FIRST_ROW: Final = np.zeros(1, np.int64)
 
 
 class Entries:
-    """See above."""
+    """Matches and delivers newly stored rows."""
 
     def __init__(self, core: Core, subscriptions: LogSubscriptions) -> None:
         self._core = core
         self._subscriptions = subscriptions
 
     def entered(self, topic: Topic, entry: Entry, effects: list[Effect]) -> list[Any]:
-        """Rows are in the log: give them to whoever is at its end, and to plain subscribers; the queues that are full.
+        """Deliver newly stored rows to plain subscribers and subscriptions at the log's end; returns full backlogs.
 
-        Rows that predicates are about are matched first, and `Topic.unmatched` has them until then.
+        If a predicate has to be evaluated, the rows are matched first, and `Topic.unmatched` has an item until then.
         """
         topic.ends[entry.log] = entry.first + len(entry.batch)
         version = topic.versions.get(entry.batch.schema.fingerprint)
@@ -49,7 +49,7 @@ class Entries:
         plain = version.index.snapshot() if topic.subscriptions else None
         durable, following = None, {}
         if version.followers is not None:
-            # The others read these rows later, and so need no match of them.
+            # Other subscriptions read these rows from the log later: they need no match now.
             following = {
                 key: each for key, each in topic.log_subscriptions.items() if each.follows and each.idle and each.wants
             }
@@ -71,7 +71,7 @@ class Entries:
         topic.examined()
         full: list[Any] = []
         if self._core.numbered.get(topic.number) is topic:
-            if isinstance(outcome, MilepostError):  # a fault of ours, which is in the log: durable ones read them again
+            if isinstance(outcome, MilepostError):  # a broker fault; durable subscriptions read the rows later
                 log.error("rows of %s did not reach its plain subscribers: %s", topic.name, outcome)
                 outcome, subscriptions = (None, None), {}
             matches, found = outcome
@@ -88,7 +88,7 @@ class Entries:
         subscriptions: dict[int, LogSubscription],
         effects: list[Effect],
     ) -> list[Any]:
-        """`matches` are of plain subscriptions, `found` of durable ones (`subscriptions`)."""
+        """Deliver; `matches` are those of plain subscriptions, `found` those of durable ones (`subscriptions`)."""
         batch, end = entry.batch, entry.first + len(entry.batch)
         topic.entered[entry.log] = end
         self._core.moves += 1
@@ -104,7 +104,7 @@ class Entries:
         offsets = np.arange(entry.first, end, dtype=np.uint64)
         for key, subscription in list(topic.log_subscriptions.items()):
             if subscription.stop is not None:
-                continue  # all that it reads was there when it began
+                continue  # all rows of a read exist when it begins
             reach = subscription.reach(entry.log)
             at_end = (
                 subscription.idle
@@ -133,7 +133,7 @@ class Entries:
 
 def _by_key(matches: Any) -> dict[int, np.ndarray]:
     """Rows by key, ascending."""
-    if len(matches.offsets) == 2:  # of one row: sorting one takes longer than all else
+    if len(matches.offsets) == 2:  # fast path for one row: sorting would take most of the time
         return dict.fromkeys(matches.keys.tolist(), _FIRST_ROW)
     owners = np.repeat(np.arange(len(matches.offsets) - 1), np.diff(matches.offsets))
     order = np.argsort(matches.keys, kind="stable")

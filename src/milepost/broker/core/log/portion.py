@@ -1,4 +1,4 @@
-"""Rows of a durable subscription that were read, on their way to a client."""
+"""Rows of a durable subscription that were read and are not yet delivered."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy.typing as npt
 from milepost.batch import Batch
 from milepost.broker.core.log.reach import Chosen, Offsets
 
-HAND_BYTES: Final = 1 << 20  # of one frame: a client that gets a large log works on a piece while the next comes
+HAND_BYTES: Final = 1 << 20  # of one frame: a client works on one piece of a large log while the next one comes
 
 
 class Portion(NamedTuple):
-    """Rows that were read and match, all of one log and one schema."""
+    """Rows that were read and match, from one log and of one schema."""
 
     log: int
     batch: Batch
     offsets: Offsets
-    chosen: Chosen | None  # their places in the reach; None: a replay has none
+    chosen: Chosen | None  # their places in the reach; None for a replay
     start: int = 0  # rows before it were handed out
 
 
 def cut(portion: Portion, rows: npt.NDArray[np.intp]) -> Portion:
-    """Some of its rows."""
+    """A portion of only these rows."""
     if len(rows) == len(portion.offsets):
         return portion
     chosen = None
@@ -34,5 +34,5 @@ def cut(portion: Portion, rows: npt.NDArray[np.intp]) -> Portion:
 
 
 def rows_of(batch: Batch, size: int = HAND_BYTES) -> int:
-    """How many rows of a batch make a frame of so many bytes."""
+    """How many rows of a batch make a frame of `size` bytes."""
     return max(1, len(batch) * size // max(1, len(batch.data)))

@@ -1,4 +1,4 @@
-"""Ranges of offsets, as acknowledgements name rows by them: [first, last] of each run of neighbours."""
+"""Ranges of offsets, by which acknowledgements name rows: [first, last] for each run of consecutive offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Seen: TypeAlias = dict[int, npt.NDArray[np.uint64]]  # log -> pairs
 
 
 def pairs_of(given: list[list[int]], what: str, *, anyhow: bool = False) -> npt.NDArray[np.uint64]:
-    """Ranges as an array, if they are right: ascending (or `anyhow`), and none over another."""
+    """Ranges as an array. Raises `AckMismatch` if they overlap or, unless `anyhow`, are not ascending."""
     try:
         pairs = np.array(given, np.int64).reshape(len(given), 2)
         if anyhow:
@@ -31,7 +31,7 @@ def pairs_of(given: list[list[int]], what: str, *, anyhow: bool = False) -> npt.
 
 
 def require_apart(*named: dict[int, list[list[int]]]) -> None:
-    """Rows are done, or come again, or were handed on: no two of these."""
+    """Raise if a row is named twice: each is done, to be redelivered, or handed on."""
     for log in {log for ranges in named for log in ranges}:
         given = [ranges[log] for ranges in named if log in ranges]
         if len(given) > 1:
@@ -39,7 +39,7 @@ def require_apart(*named: dict[int, list[list[int]]]) -> None:
 
 
 def seen_of(request: Unsubscribe) -> Seen | None:
-    """The rows that an application has seen, as its client says; None: it does not say."""
+    """The rows that the application has seen, according to its client; None: the request does not say."""
     if request.seen is None:
         return None
     limits.require("ACK_RANGES", sum(map(len, request.seen.values())), "the ranges of one request")

@@ -1,4 +1,4 @@
-"""How far a durable subscription has got in one log: which rows were handed out, to whom, and which are done.
+"""The progress of a durable subscription in one log: which rows were handed out, to which client, and which are done.
 
 ::
 
@@ -6,10 +6,10 @@
     ────────────────────┼────────────────────────────────────┼──────────────►  offsets
                       cursor                                next
 
-What is stored is the cursor, and the rows above it that are done already: those alone say what must come again. So are
-hand-outs: rows that a client of ours has handed on to a client of its own, which may acknowledge them after a restart.
-Beside them stand earlier deliveries of rows that are not done, and, of a subscription that counts them, the rows that
-are in the hands of clients: whoever reads a stored state counts those as delivered once more.
+The store keeps the cursor and the rows above it that are done: together they say which rows must be redelivered. It
+also keeps the rows that a client has handed on to a client of its own, which may acknowledge them after a restart, and
+the number of earlier deliveries of rows that are not done. If the subscription counts deliveries, the store also keeps
+the rows that clients hold; a broker that reads the stored state counts one more delivery for each of them.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ import numpy.typing as npt
 
 from milepost.errors import CorruptLog
 
-LOT_ROWS: Final = 4_096  # of a lot that single rows gather in
-LATE_ROWS: Final = 65_536  # done above a row that is not: stored with each acknowledgement, so no more are handed out
-_STATE_BYTES: Final = 16 << 20  # of a state, unpacked
+LOT_ROWS: Final = 4_096  # the least capacity of a lot, so that single rows share one
+LATE_ROWS: Final = 65_536  # limit of rows done above one that is not: each acknowledgement stores all of them
+_STATE_BYTES: Final = 16 << 20  # the most bytes of an unpacked list of offsets
 
 Offsets = npt.NDArray[np.uint64]
-NOBODY: Final = 0  # as the owner of a row that is to be read and handed out again
-WAITING: Final = -1  # as the owner of a row that was read and is not handed out yet
-DYING: Final = -2  # as the owner of a row that was handed out too often, until it is stored among the dead
-RESERVED: Final = -3  # as the owner of a row that was handed on before a restart, and whose client may come back
+NOBODY: Final = 0  # owner of a row that is to be read and handed out again
+WAITING: Final = -1  # owner of a row that was read and is not handed out yet
+DYING: Final = -2  # owner of a row that was delivered too often, until it is stored in the dead-letter topic
+RESERVED: Final = -3  # owner of a row that was handed on before a restart, while its client may reconnect
 
 
 class Lot:
-    """Rows that were read one after the other, as columns. The first `count` places are in use."""
+    """Rows in the order in which they were read, as columns. The first `count` places are in use."""
 
     __slots__ = (
         "count", "done", "handed", "head", "left", "offsets", "owners", "publishers", "touched", "tried", "tries"
@@ -47,21 +47,21 @@ class Lot:
         self.publishers: npt.NDArray[np.uint32] = np.zeros(room, np.uint32)
         self.tries: npt.NDArray[np.uint32] = np.zeros(room, np.uint32)  # deliveries before the one under way
         self.done: npt.NDArray[np.bool_] = np.zeros(room, np.bool_)
-        self.handed: npt.NDArray[np.bool_] | None = None  # rows that were handed on; None: none was
+        self.handed: npt.NDArray[np.bool_] | None = None  # which rows were handed on; None: no row was
         self.count = 0
         self.head = 0  # rows before it are done
-        self.left = 0  # rows that are not
-        self.tried = False  # some may have been delivered before
-        self.touched = 0  # the move of the cursor that last changed it
+        self.left = 0  # rows that are not done
+        self.tried = False  # some rows may have been delivered before
+        self.touched = 0  # number of the cursor move that last changed it
 
     def finish(self, places: npt.NDArray[np.intp], move: int) -> None:
-        """Rows that were not done are."""
+        """Mark rows as done."""
         self.done[places] = True
         self.left -= len(places)
         self.touched = move
 
     def hand(self, places: npt.NDArray[np.intp], handed: bool) -> None:
-        """Rows were handed on, or that is over."""
+        """Mark rows as handed on, or as no longer handed on."""
         if self.handed is None:
             self.handed = np.zeros(len(self.offsets), np.bool_)
         self.handed[places] = handed
@@ -74,7 +74,7 @@ class Lot:
         return np.flatnonzero(self.handed[part] & ~self.done[part]) + self.head
 
     def held(self) -> Offsets:
-        """The rows that clients have and have not handed on: if one of them ends now, they were delivered."""
+        """The rows that clients hold and have not handed on: if the broker ends now, they count as delivered."""
         part = slice(self.head, self.count)
         mine = (self.owners[part] > NOBODY) & ~self.done[part]
         if self.handed is not None:
@@ -82,13 +82,13 @@ class Lot:
         return self.offsets[part][mine]
 
     def reopen(self, places: npt.NDArray[np.intp]) -> None:
-        """Rows that were done are not."""
+        """Mark rows as not done again."""
         self.done[places] = False
         self.left += len(places)
         self.head = min(self.head, int(places.min()))
 
     def advance(self) -> bool:
-        """Move the head over what is done; whether all is."""
+        """Move the head over rows that are done; returns whether all rows are."""
         if not self.left:
             self.head = self.count
         elif self.head < self.count:
@@ -109,20 +109,20 @@ class Reach:
     """Progress in one log."""
 
     def __init__(self, offset: int, state: bytes = b"") -> None:
-        self.next = offset  # the first row that was not read
-        self.stored = offset  # the cursor as the store has it
-        self.given: bytes | None = state  # the state that was last given to the store; None: it may have another
-        self.doubtful = 0  # rows before it may have been handed out by a broker that could not store that
-        self.blocked: tuple[int, int] | None = None  # a log, and the offset to be reached there first
+        self.next = offset  # the offset of the first row that was not read
+        self.stored = offset  # the stored cursor
+        self.given: bytes | None = state  # the state last written; None: unknown, as a write failed
+        self.doubtful = 0  # rows before this offset may have been delivered by a broker that did not store that
+        self.blocked: tuple[int, int] | None = None  # a log, and the offset that must be reached there first
         self._lots: list[Lot] = []
         found = unpacked(state)
-        self._skip, self._tries = found.late, found.tries  # done, or tried, before this broker began to read
+        self._skip, self._tries = found.late, found.tries  # rows done, or delivered, before this broker began to read
         self._earlier = self._handed_earlier(found)
-        # The row that was handed on and acknowledged last, by the move of the cursor that stored it.
+        # Number of a cursor move -> the last handed-on row that it acknowledged.
         self._acknowledged: dict[int, int] = {} if found.acknowledged is None else {0: found.acknowledged}
 
     def _handed_earlier(self, found: State) -> Lot | None:
-        """Rows that were handed on before this broker began to read: they are in no other lot."""
+        """A lot of the rows that were handed on before this broker began to read: no other lot has them."""
         offsets = sorted(found.handed | found.left)
         if not offsets:
             return None
@@ -139,11 +139,11 @@ class Reach:
 
     @property
     def lots(self) -> list[Lot]:
-        """All rows that were read, or handed on, and may not be done."""
+        """The lots of all rows that were read, or handed on, and may not be done."""
         return self._lots if self._earlier is None else [self._earlier, *self._lots]
 
     def add(self, offsets: Offsets, publishers: npt.NDArray[np.uint32], tries: Any) -> Chosen:
-        """Rows that were read for the first time: they wait to be handed out. Their offsets are above all others'."""
+        """Add rows that were read for the first time and wait to be handed out. Their offsets exceed all earlier."""
         rows = len(offsets)
         lot = self._lots[-1] if self._lots else None
         if lot is None or lot.count + rows > len(lot.offsets):
@@ -164,7 +164,7 @@ class Reach:
         return Chosen(lot, np.arange(start, start + rows))
 
     def fresh(self, offsets: Offsets) -> tuple[npt.NDArray[np.intp] | None, npt.NDArray[np.uint32] | None]:
-        """Of rows that were read: which are to be handed out (None: all), and how often each was already."""
+        """Which of the rows that were read are to be handed out (None: all), and how often each was delivered."""
         keep = None
         passed = self._skip if self._earlier is None else np.concatenate([self._skip, self._earlier.offsets])
         if len(passed):
@@ -175,12 +175,12 @@ class Reach:
         tries = None
         if self._tries:
             tries = np.array([self._tries.get(offset, 0) for offset in offsets.tolist()], np.uint32)
-            last = int(offsets[-1]) if len(offsets) else -1  # rows before it that did not come are gone from the log
+            last = int(offsets[-1]) if len(offsets) else -1  # earlier rows that were not read are gone from the log
             self._tries = {offset: count for offset, count in self._tries.items() if offset > last}
         return keep, tries
 
     def chosen(self, first: int, last: int, owner: int) -> list[Chosen]:
-        """The rows between two offsets, both included, that a member has and that are not done."""
+        """The rows between two offsets, both included, that a member holds and that are not done."""
         found = []
         for lot in self.lots:
             if not lot.count or int(lot.offsets[lot.count - 1]) < first or int(lot.offsets[0]) > last:
@@ -193,9 +193,9 @@ class Reach:
         return found
 
     def ranges(self, pairs: Offsets, owner: int) -> tuple[list[Chosen], int]:
-        """The rows of ranges, both ends included, ascending and disjoint, that a member has and that are not done.
+        """The rows of these ranges that a member holds and that are not done, and how many offsets the ranges name.
 
-        And how many offsets the ranges name.
+        Ranges include both ends, ascend and do not overlap.
         """
         found = []
         for lot in self.lots:
@@ -217,11 +217,11 @@ class Reach:
         return found, int((pairs[:, 1] - pairs[:, 0]).sum()) + len(pairs)
 
     def held(self, owner: int) -> list[Chosen]:
-        """All rows that a member has."""
+        """All rows that a member holds and that are not done."""
         return self.chosen(0, (1 << 63) - 1, owner)
 
     def handed_on(self, *owners: int) -> list[Chosen]:
-        """Rows that were handed on and are not done, of these owners."""
+        """The rows of these owners that were handed on and are not done."""
         found = []
         for lot in self.lots:
             places = lot.handed_on()
@@ -236,24 +236,24 @@ class Reach:
 
     @property
     def acknowledged(self) -> int | None:
-        """The offset of the row that was handed on and acknowledged last; None: there is none."""
+        """The offset of the last handed-on row that was acknowledged; None: there is none."""
         return next(reversed(self._acknowledged.values()), None)
 
     def acknowledge(self, chosen: Chosen, move: int) -> None:
-        """Rows are done, by this move of the cursor."""
+        """Mark rows as done by this move of the cursor."""
         lot, places = chosen
         lot.finish(places, move)
         if lot.handed is not None and len(mine := places[lot.handed[places]]):
             self._acknowledged[move] = int(lot.offsets[mine[-1]])
 
     def undo(self, chosen: Chosen, move: int) -> None:
-        """That could not be stored."""
+        """Undo `acknowledge`: the move could not be stored."""
         chosen.lot.reopen(chosen.places)
         self._acknowledged.pop(move, None)
 
     @property
     def done_early(self) -> int:
-        """Rows above one that is not done: about as many as `late` has."""
+        """How many rows are done above one that is not: about as many as `late` returns."""
         found, above = len(self._skip), False
         if self._earlier is not None:
             found += self._earlier.count - self._earlier.left
@@ -271,21 +271,21 @@ class Reach:
         return [Chosen(lot, np.flatnonzero(~lot.done[lot.head : lot.count]) + lot.head) for lot in self.lots]
 
     def cursor(self) -> int:
-        """Everything before is consumed."""
+        """The offset before which every row is consumed."""
         earlier = self._earlier
         if earlier is None or earlier.advance():
             return self._read_cursor()
         return min(self._read_cursor(), int(earlier.offsets[earlier.head]))
 
     def _read_cursor(self) -> int:
-        """The same, but for rows that were handed on before this broker began to read."""
+        """The cursor, ignoring rows that were handed on before this broker began to read."""
         for lot in self._lots:
             if not lot.advance():
                 return int(lot.offsets[lot.head])
         return self.next
 
     def settle(self, move: int) -> None:
-        """The cursor's moves up to this one are stored: forget lots that are done."""
+        """Forget lots that are done, now that the cursor's moves up to this one are stored."""
         for old in [each for each in self._acknowledged if each <= move][:-1]:
             del self._acknowledged[old]
         earlier = self._earlier
@@ -293,10 +293,10 @@ class Reach:
             if earlier.touched <= move and self._read_cursor() > int(earlier.offsets[-1]):
                 self._earlier = None
         elif earlier is not None and self._read_cursor() > int(earlier.offsets[earlier.head]):
-            return  # lots are done above a row that is not
+            return  # these lots are above a row that is not done
         while self._lots and self._lots[0].touched <= move and self._lots[0].advance():
             if len(self._lots) == 1 and self._lots[0].count < len(self._lots[0].offsets) // 2:
-                self._lots[0].count = self._lots[0].head = self._lots[0].left = 0  # there is room: use it again
+                self._lots[0].count = self._lots[0].head = self._lots[0].left = 0  # reuse the free space
                 self._lots[0].tried = False
                 self._lots[0].handed = None
                 return
@@ -319,7 +319,7 @@ class Reach:
         return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
 
     def state(self, cursor: int, *, counted: bool = False) -> bytes:
-        """What is to be stored beside the cursor; `counted`: with the rows that are in the hands of clients."""
+        """The state to store beside the cursor; with `counted`, it includes the rows that clients hold."""
         tries = dict(self._tries)
         handed: dict[int, int] = {}
         left: dict[int, int] = {}
@@ -345,17 +345,17 @@ _NONE: Final[Offsets] = np.zeros(0, np.uint64)
 
 
 class State(NamedTuple):
-    """What is stored beside a cursor."""
+    """The state that is stored beside a cursor."""
 
     late: Offsets  # rows above the cursor that are done
     tries: dict[int, int]  # offset -> deliveries before the one under way
     handed: dict[int, int]  # rows that were handed on and are not done: offset -> publisher
-    left: dict[int, int]  # … by a client that is gone: anybody may have them
-    acknowledged: int | None  # the row that was handed on and acknowledged last
+    left: dict[int, int]  # the same, by a client that is gone: any client may get them
+    acknowledged: int | None  # offset of the last handed-on row that was acknowledged
 
 
 def packed(state: State, held: Offsets = _NONE) -> bytes:
-    """A state as bytes, with rows in the hands of clients; empty when there is nothing to say, as there mostly is."""
+    """A state as bytes, with the rows that clients hold (`held`). Mostly there is nothing to store, and it is empty."""
     hands = bool(state.handed or state.left or state.acknowledged is not None)
     if not (len(state.late) or state.tries or hands or len(held)):
         return b""
@@ -368,7 +368,7 @@ def packed(state: State, held: Offsets = _NONE) -> bytes:
 
 
 def unpacked(state: bytes) -> State:
-    """The same back. Rows that were in the hands of clients count as delivered once more."""
+    """The state of `packed` bytes. Rows that clients held count one more delivery."""
     if not state:
         return State(_NONE, {}, {}, {}, None)
     try:

@@ -1,4 +1,4 @@
-"""Durable subscriptions that this broker serves no longer, until the store knows that."""
+"""Durable subscriptions that this broker no longer serves, kept until the store knows that."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Epoch: TypeAlias = tuple[int, int]  # the store's number of a subscription, and 
 
 
 class Releases:
-    """By name. Whoever attaches meanwhile says so to the store, and is served under another epoch in any case."""
+    """Pending releases by name. An `Attach` that is sent meanwhile names the release, and gets a new epoch."""
 
     def __init__(self) -> None:
         self.pending: Final[dict[str, Epoch]] = {}
 
     def give(self, name: str, epoch: Epoch) -> Write:
-        """Let others serve a subscription; asked for again and again, until the store has taken it."""
+        """Let other brokers serve a subscription. `again` repeats the request until the store has taken it."""
         self.pending[name] = epoch
 
         def released(outcome: Any) -> list[Effect]:
@@ -29,5 +29,5 @@ class Releases:
         return Write(Release(*epoch), released)
 
     def again(self) -> list[Effect]:
-        """What the store has not taken so far."""
+        """Repeat the releases that the store has not taken yet."""
         return [self.give(name, epoch) for name, epoch in list(self.pending.items())]

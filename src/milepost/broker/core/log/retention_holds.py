@@ -1,4 +1,4 @@
-"""Holds, as clients ask for them: named cursors that nobody is served from, and before which alone rows may go."""
+"""Retention holds: named cursors without consumers. Retention removes only rows before them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def move_hold(durable: DurableTopics, connection: Connection, request: HoldRequest) -> list[Effect]:
-    """Make a hold, or move it forward. It is not kept in memory: any broker of a cell may be asked the next time."""
+    """Make a hold, or move it forward. It is not kept in memory: the next request may go to any broker of the cell."""
     topic = durable.require(request.topic)
     if not request.name:
         raise BrokerError("a hold has a name, by which it is moved and removed")

@@ -1,6 +1,6 @@
-"""Staging in the core: rows that are stored, and seen when the epoch of their sink is published.
+"""Staging in the core: rows that are stored, and become visible when the epoch of their sink is published.
 
-What is staged is nothing that the core remembers: any broker of the store may publish it, also after a restart.
+The core keeps no state of staged rows: any broker of the store may publish them, also after a restart.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Staging:
-    """What clients ask about sinks."""
+    """Handles STAGE frames and requests about sinks."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     def require(self, topic: Topic | None, stage: Stage) -> None:
-        """Raise what is wrong with a STAGE beside its batch."""
+        """Raise for an invalid STAGE; its batch is not checked here."""
         if topic is not None and not topic.stored:
             raise NotDurable(f"topic {topic.name!r} is live, and nothing is staged for one; declare a durable one")
         require_sink(stage.sink)
@@ -37,10 +37,10 @@ class Staging:
             _require_number(what, number)
 
     def stage(self, put: Put, stage: Stage) -> list[Effect]:
-        """Store a batch that is not to be seen yet; its reply says that it is stored."""
+        """Store a batch that is not visible yet; the reply is sent when it is stored."""
         connection, topic, batch = put.connection, put.topic, put.batch
         if not connection.open:
-            return []  # its client is told nothing, and stages it again on the next connection
+            return []  # its client gets no reply, and stages the batch again on the next connection
         operation = operations.Stage(
             stage.sink, stage.epoch, stage.part, stage.attempt, stage.sequence, connection.instance, topic.stored, batch
         )
@@ -61,7 +61,7 @@ class Staging:
         return effects
 
     def refuse(self, put: Put, stage: Stage, error: MilepostError) -> list[Effect]:
-        """A batch cannot be staged: its client is told, and gets its credit back."""
+        """Tell a client that its batch cannot be staged, and give its credit back."""
         core, connection = self._core, put.connection
         core.errors[error.code] += 1
         core.totals["batches_refused"] += 1
@@ -72,7 +72,7 @@ class Staging:
         return effects
 
     def asked(self, connection: Connection, request: Publish | Unstage | PublishedEpoch) -> list[Effect]:
-        """Requests about a sink; each may be repeated."""
+        """Handle a request about a sink; each may be repeated."""
         if not self._core.durable.on:
             raise NotDurable("this broker keeps nothing, and so has no sinks: start it with a store")
         require_sink(request.sink)
@@ -110,7 +110,7 @@ class Staging:
 
 
 def require_sink(name: str) -> None:
-    """Raise what is wrong with the name of a sink."""
+    """Raise for an invalid sink name."""
     limits.require("NAME_CHARS", len(name), "the characters of a sink's name")
     if not name or not name.isprintable():
         raise BrokerError("the name of a sink is shown to people: it takes printable characters, one at least")

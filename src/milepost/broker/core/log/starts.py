@@ -11,7 +11,7 @@ from milepost.operations import Position, Start
 
 
 def require_there(topic: Topic, start: Start) -> None:
-    """A position that a subscription is to begin at must be one of the topic's, or the end of a log."""
+    """Raise if the position at which a subscription begins is beyond the end of a log."""
     if isinstance(start, tuple) and start[0] == "position":
         for log, offset in start[1].items():
             end = topic.ends.get(log, 0)
@@ -20,7 +20,7 @@ def require_there(topic: Topic, start: Start) -> None:
 
 
 def start_of(given: Any) -> Start:
-    """Where a subscription begins, as a request says it."""
+    """The start of a subscription, from a request."""
     match given:
         case None | "new":
             return "new"
@@ -34,7 +34,7 @@ def start_of(given: Any) -> Start:
 
 
 def position_of(given: dict[int, int]) -> Position:
-    """A position, as a request says it."""
+    """A position, from a request."""
     if not _is_position(given):
         raise BrokerError("a position is {log: offset}, both counted from 0 on")
     return dict(given)

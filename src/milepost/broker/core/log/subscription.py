@@ -1,22 +1,22 @@
-"""A durable subscription at work: rows out of a topic's log, shared among the clients that are attached to it.
+"""A durable subscription that is served: it shares the rows of a topic's log among the clients attached to it.
 
-One client gets everything. Of several, each publisher's rows stay with one of them while it has some that are not
-acknowledged, so that they are dealt with in order; a publisher without such rows may go to another. A client that has
-nothing to do is given a publisher of one that has several: what comes of it waits until the one is done with it. Rows
-of a client that is gone, and rows that were sent back, are read again before anything new is.
+A single client gets every row. With several, a publisher's rows go to one client while that client holds unacknowledged
+rows of the publisher, so that they are processed in order; after that, the publisher may move to another client. An
+idle client takes over a publisher from a client that has several. The publisher's new rows wait until the old client
+has acknowledged its rows. Rows of a disconnected client, and rows sent back, are read again before new rows.
 
-With `most`, deliveries are counted: a row that was delivered so often goes to the dead-letter topic. A client that dies
-takes all rows with it that it holds, and most of them are not to blame. So the last delivery of a row is made alone:
-the client holds nothing else meanwhile. Which rows are held is stored when they are handed out (see `Acknowledging`).
+With `most`, deliveries are counted: a row that was delivered `most` times goes to the dead-letter topic. When a client
+crashes, all rows that it holds count as delivered, although most did not cause the crash. So a client gets the last
+delivery of a row alone, and holds no other row. Handing rows out stores which rows are held (see `Acknowledgements`).
 
-A subscription without a name is a replay: it is one client's, and nothing of it is stored or acknowledged. One with a
-`stop` is a read: it reads these logs only, to before these offsets, and is over then.
+A subscription without a name is a replay: it has one client, and nothing of it is stored or acknowledged. A replay with
+a `stop` is a read: it reads only the logs of `stop`, up to their offsets, and then ends.
 
-A client may hand rows on to clients of its own, as a gateway does. Such a hand-out is stored: after a restart it waits
-for the next client that hands on, as if its client had never left.
+A client may hand rows on to clients of its own, as a gateway does. That is stored: after a restart, the rows wait for
+the next client that hands rows on, which takes the place of the old one.
 
-It is long, since all these rules change the same columns, a row's owner and its tries, and each must hold beside the
-others: what is apart from that (members, portions, ranges, progress in a log) has modules of its own.
+The module is long because all these rules change the same columns, a row's owner and its tries, and must hold together.
+Parts that do not touch them (members, portions, ranges, progress in a log) have their own modules.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from milepost.broker.core.sessions.connection import Connection, PlainSubscription
     from milepost.broker.core.topics.topic import Topic
 
-PENDING_BYTES: Final = 4 << 20  # of rows that wait for members without room, while those with room are read for
-AHEAD_BYTES: Final = 2 << 20  # of rows that wait for the client of a read, before no more are read: half of its window
+PENDING_BYTES: Final = 4 << 20  # of rows that may wait for full members while more are read for the others
+AHEAD_BYTES: Final = 2 << 20  # of rows that may wait for the client of a read: half of its window
 
 
 class Handed(NamedTuple):
@@ -52,34 +52,34 @@ class Handed(NamedTuple):
     batch: Batch
     offsets: Offsets
     tries: npt.NDArray[np.uint32] | None
-    counted_first: bool = False  # this delivery is stored before it is made: its rows are in `member.unsent`
+    counted_first: bool = False  # this delivery is stored before it is sent: its rows are in `member.unsent`
 
 
 class Found(NamedTuple):
-    """What a reader found: rows of one log from `start` to before `next`, those that match in `batch`."""
+    """The result of a read of one log from `start` to before `next`; `batch` has the rows that match."""
 
     log: int
     start: int
     next: int
     batch: Batch | None
     offsets: Offsets
-    after: tuple[int, int] | None = None  # a log, and the offset to be reached there first
+    after: tuple[int, int] | None = None  # a log, and the offset that must be reached there first
 
 
 @dataclass(slots=True, eq=False)
 class Acknowledged:
-    """What one acknowledgement took, so that it can be undone when it could not be stored."""
+    """The rows of one acknowledgement, so that it can be undone if the store fails."""
 
     member: Member
     sequence: int
     rows: list[tuple[Chosen, int]] = field(default_factory=list)  # with the log
     move: int = 0
-    handed: list[tuple[Chosen, int]] = field(default_factory=list)  # that it told were handed on
-    sending: list[Any] = field(default_factory=list)  # rows that are sent when it is stored
+    handed: list[tuple[Chosen, int]] = field(default_factory=list)  # rows that it says were handed on
+    sending: list[Any] = field(default_factory=list)  # a list of `Sending`: rows that are sent when it is stored
 
 
 class LogSubscription:
-    """See above. A plain state machine: who calls what, and when, is in `durable`."""
+    """The state machine of one durable subscription, replay or catch-up; `LogSubscriptions` drives it."""
 
     def __init__(
         self,
@@ -90,51 +90,51 @@ class LogSubscription:
         stop: dict[int, int] | None = None,
     ) -> None:
         self.topic = topic
-        self.stop = stop  # log -> offset: of a read, which has a reach for each of these logs
+        self.stop = stop  # log -> offset where a read ends; it has a reach for each of these logs
         self.name = name
         self.where = where
         self.stored = 0  # the store's number; 0: a replay
-        self.resumed: PlainSubscription | None = None  # the plain subscription that it catches up for
-        self.had_turn = False  # of several that catch up for one connection: it has read a piece
+        self.resumed: PlainSubscription | None = None  # the plain subscription of a catch-up
+        self.had_turn = False  # of a catch-up: it has read a piece, and the connection's others are next
         self.epoch = 0
-        self.most = 0  # deliveries before a row is dead; 0: any number
-        self.dead = ""  # the topic for them
+        self.most = 0  # deliveries before a row goes to `dead`; 0: no limit
+        self.dead = ""  # name of the dead-letter topic
         self.key = 0  # in the topic's index
         self.reaches = reaches
         self.members: dict[int, Member] = {}
         self.pending: deque[Portion] = deque()
-        self.again = False  # rows may be nobody's: look for them before anything new is read
-        self.returns = 0  # how often rows became nobody's: what was being read again meanwhile may be out of order
+        self.again = False  # some rows may have the owner `NOBODY`: they are read before new ones
+        self.returns = 0  # how often rows became `NOBODY`'s: a re-read under way at the time may be out of order
         self.reading = False  # a read is under way
         self.failed = False  # the store failed for now: the next tick tries again
-        self.doom: MilepostError | None = None  # it cannot go on, and ends when what was handed out is acknowledged
-        self.broken: Any = None  # the error of a move that could not be stored, until all behind it have failed too
-        self.uncounted = False  # rows were handed out, and the store was not told
-        self.spent: list[Portion] = []  # rows that were delivered too often: they go to the dead-letter topic
-        self.dying = 0  # dead letters that wait until their topic can take them
-        self.ended = False  # it cannot go on: nothing of it is stored any more
-        self.moves = 0  # of cursors, that were begun
-        self.moving = 0  # not finished
-        self.settling = False  # a transaction's commit moves its cursors: nothing else does until that is known
-        self.deferred: list[Callable[[list[Any]], None]] = []  # what waits for that
-        self.parked: deque[Any] = deque()  # transactions whose commits wait until nothing moves them
-        self.yields = False  # the last to have them was a commit
+        self.doom: MilepostError | None = None  # the reason why it ends once all rows handed out are acknowledged
+        self.broken: Any = None  # the error of a failed move, until all moves behind it have failed too
+        self.uncounted = False  # rows were handed out or returned, and that is not stored yet
+        self.spent: list[Portion] = []  # rows delivered too often, to be moved to the dead-letter topic
+        self.dying = 0  # requests to make or change the dead-letter topic that are under way
+        self.ended = False  # it is no longer served: nothing more of it is stored
+        self.moves = 0  # cursor moves that were begun
+        self.moving = 0  # those that are not finished
+        self.settling = False  # a transaction's commit is moving the cursors: no other move may begin
+        self.deferred: list[Callable[[list[Any]], None]] = []  # moves that wait for that commit
+        self.parked: deque[Any] = deque()  # transactions whose commits wait until no move is under way
+        self.yields = False  # the last move was a commit: deferred moves go first
         self.rows_out = 0
-        self.held = 0  # bytes of `pending` and of a read under way, as `Memory` counts them,
-        self.payer: Connection | None = None  # for this client
-        self.reserved = any(reach.handed_on(RESERVED) for reach in reaches.values())  # some rows are
-        self.reserved_until: float | None = None  # on the core's clock; None: the next tick says
+        self.held = 0  # bytes of `pending` and of a read under way, as `MemoryAccount` counts them
+        self.payer: Connection | None = None  # the connection that `held` is charged to
+        self.reserved = any(reach.handed_on(RESERVED) for reach in reaches.values())  # some rows are `RESERVED`
+        self.reserved_until: float | None = None  # on the core's clock; None: the next tick sets it
         self._keys = 0
-        self._owners: dict[int, Member] = {}  # publisher -> who has rows of it; only while there are several members
-        self._holding: dict[int, int] = {}  # publisher -> rows
-        self._moving: dict[int, Member] = {}  # publisher -> who gets it next, once whoever has it is done
+        self._owners: dict[int, Member] = {}  # publisher -> the member that holds its rows; only if `_shared`
+        self._holding: dict[int, int] = {}  # publisher -> rows held
+        self._moving: dict[int, Member] = {}  # publisher -> the member that takes over after its owner
 
     # Members
 
     def join(
         self, connection: Connection, number: int, instance: bytes, prefetch: int, sequence: int, *, hands: bool = False
     ) -> Member:
-        """Another client is attached. One that hands on is given what was handed on and nobody else has."""
+        """Attach a client. One that hands rows on (`hands`) takes over handed-on rows that no client holds."""
         self._keys += 1
         member = Member(self._keys, connection, number, instance, prefetch, sequence)
         self.members[member.key] = member
@@ -144,7 +144,7 @@ class LogSubscription:
         return member
 
     def _adopt(self, member: Member) -> None:
-        """Give a client what was handed on and nobody has; but for rows that are dead by now, which are read again."""
+        """Give a client the handed-on rows that no client holds; rows delivered `most` times are read again instead."""
         if any(reach.handed_on(WAITING) for reach in self.reaches.values()):
             self.put_back()
         for reach in self.reaches.values():
@@ -156,12 +156,12 @@ class LogSubscription:
         self.reserved = False
 
     def handed_on(self, member: Member) -> dict[int, list[int]]:
-        """The rows that a client has handed on, by log."""
+        """The offsets of rows that a client has handed on, by log."""
         found = {log: reach.handed_offsets(member.key) for log, reach in self.reaches.items()}
         return {log: offsets for log, offsets in found.items() if offsets}
 
     def release(self) -> None:
-        """Rows that were reserved for a client which has not come back are anybody's."""
+        """Let any client have the rows that were reserved for one that has not reconnected."""
         self.reserved = False
         for reach in self.reaches.values():
             for chosen in reach.handed_on(RESERVED):
@@ -169,10 +169,10 @@ class LogSubscription:
         self._regroup()
 
     def leave(self, member: Member, seen: dict[int, Offsets] | None = None) -> None:
-        """A client is gone: what it had comes again.
+        """Detach a client: the rows that it holds are redelivered.
 
-        That was a delivery, except of rows that were not sent yet. A client that knows says which rows (pairs, by log)
-        its application has `seen`: then it was a delivery of those alone.
+        Each of them counts as delivered, except rows that were not sent yet. If the client says which rows (pairs, by
+        log) its application has `seen`, only those count.
         """
         del self.members[member.key]
         for chosen in member.unsent:
@@ -186,7 +186,7 @@ class LogSubscription:
         self._regroup()
 
     def _return(self, chosen: Chosen, counted: int = 1) -> None:
-        """Rows become nobody's, and so do all that wait behind them: none may overtake another of its publisher."""
+        """Make rows `NOBODY`'s, and all waiting rows too: no row may overtake another of its publisher."""
         chosen.lot.owners[chosen.places] = NOBODY
         if counted:
             chosen.lot.tries[chosen.places] += counted
@@ -195,7 +195,7 @@ class LogSubscription:
         self.put_back()
 
     def put_back(self) -> None:
-        """Rows that wait to be handed out are to be read again, with rows that come before them."""
+        """Drop the rows that wait to be handed out: they are read again, after the rows before them."""
         self.again = True
         self.returns += 1
         for portion in self.pending:
@@ -204,7 +204,7 @@ class LogSubscription:
         self.pending.clear()
 
     def _regroup(self) -> None:
-        """Find out who has rows of which publisher, when there are several members who might."""
+        """Rebuild the map from publishers to the members that hold their rows, if it is needed."""
         self._owners, self._holding, self._moving = {}, {}, {}
         if not self._shared:
             return
@@ -218,7 +218,7 @@ class LogSubscription:
 
     @property
     def _shared(self) -> bool:
-        """Whether rows of a publisher may have to wait for another client."""
+        """Whether rows of a publisher may have to wait for another client's acknowledgements."""
         return len(self.members) > 1 or self.reserved
 
     def _count(self, publishers: npt.NDArray[np.uint32], member: Member) -> None:
@@ -241,20 +241,20 @@ class LogSubscription:
 
     @property
     def follows(self) -> bool:
-        """Whether rows that come are to be matched for it: a read has no use for them."""
+        """Whether new rows are matched for it: it has a predicate and no `stop`."""
         return self.where is not None and self.stop is None
 
     @property
     def wants(self) -> bool:
-        """Whether rows could be handed out now, if they were here; or soon, to a read."""
+        """Whether rows could be handed out now. Always true for a read, which is read ahead for."""
         return self.stop is not None or any(member.room for member in self.members.values())
 
     @property
     def idle(self) -> bool:
-        """Whether nothing stands between new rows and the members.
+        """Whether new rows may be taken: no read is under way, and few enough rows wait.
 
-        Of several members, one that is full holds up its own publishers' rows alone, as long as they are few. A read is
-        read ahead for: its rows are all there, and its client is to find the next ones when it comes back for them.
+        With several members, a full one holds up only the rows of its own publishers, up to `PENDING_BYTES`. For a read
+        with a `stop`, up to `AHEAD_BYTES` are read before its client asks for them.
         """
         if self.reading or self.failed or self.doom is not None:
             return False
@@ -269,18 +269,18 @@ class LogSubscription:
 
     @property
     def _held_up(self) -> bool:
-        """Whether so many rows wait for some of several members that no more are read for the others."""
+        """Whether so many rows wait for full members that no more are read for the others."""
         return self._shared and self._pending_bytes >= PENDING_BYTES
 
     def reach(self, log: int) -> Reach:
-        """Of a log; one that appears later is read from its beginning."""
+        """The reach of a log; a log that appears later is read from its beginning."""
         found = self.reaches.get(log)
         if found is None:
             found = self.reaches[log] = Reach(0)
         return found
 
     def returned(self, *, spent: bool = False) -> tuple[int, Chosen] | None:
-        """Rows that are to be read again, or those of them that were delivered too often: a log, places of one lot."""
+        """A log, and rows of one lot that are to be read again; with `spent`, only rows delivered too often."""
         for log, reach in self.reaches.items():
             for lot, places in reach.held(NOBODY):
                 found = places[lot.tries[places] >= self.most] if spent else places
@@ -290,15 +290,15 @@ class LogSubscription:
 
     @property
     def busy(self) -> bool:
-        """Whether something of it is being stored, or waits to be."""
+        """Whether a write of it is under way or waiting."""
         return bool(self.moving or self.settling or self.parked or self.deferred or self.dying)
 
     def behind(self) -> int | None:
-        """A log with rows that were not read; None at the end of all."""
+        """A log with unread rows that may be read now; None: there is none."""
         ends = self.topic.ends if self.stop is None else self.stop
         for log in ends:
             first = log
-            for _ in ends:  # what it waits for may wait itself, and so on, but never for what waits for it
+            for _ in ends:  # a log may wait for another that waits too, but never in a circle
                 reach = self.reach(first)
                 if reach.blocked is None or not self._waits(reach.blocked):
                     break
@@ -311,17 +311,17 @@ class LogSubscription:
 
     @property
     def coming(self) -> bool:
-        """Whether rows are on their way to members that have room: they are there, and were not read yet.
+        """Whether unread rows exist that will be handed out soon.
 
-        What a filter may still find is not: nobody knows whether there is anything, and a search may take long. Nor is
-        what is not read before a member that is full has gone on.
+        Rows to be read again count. New rows do not count with a predicate, as whether one matches is unknown and the
+        search may take long, nor while reading waits for a full member.
         """
         if self.where is None and (self.reading or (self.behind() is not None and not self._held_up)):
             return True
         return self.returned() is not None
 
     def _waits(self, after: tuple[int, int]) -> bool:
-        """Whether rows that follow those of another log, before an offset, must wait; a read looks at its own."""
+        """Whether rows must wait for another log to reach an offset; a read waits at most for its own `stop` there."""
         log, offset = after
         if self.stop is not None:
             offset = min(offset, self.stop.get(log, 0))
@@ -329,17 +329,17 @@ class LogSubscription:
 
     @property
     def over(self) -> bool:
-        """Whether a read has had everything, or cannot go on, and what was read is handed out."""
+        """Whether a read is complete, or cannot go on, and all rows that were read are handed out."""
         if self.stop is None or self.pending or self.reading:
             return False
         return self.doom is not None or all(self.reaches[log].next >= end for log, end in self.stop.items())
 
     def full(self, reach: Reach) -> bool:
-        """Whether so much is done above a row that is not, that nothing more is handed out."""
+        """Whether too many rows (`LATE_ROWS`) are done above one that is not: no more are handed out then."""
         return bool(self.stored) and reach.done_early > LATE_ROWS
 
     def take(self, found: Found) -> bool:
-        """New rows were read; False when those of another log must come first."""
+        """Take new rows that were read; False when rows of another log must come first."""
         reach = self.reach(found.log)
         if found.after is not None and self._waits(found.after):
             reach.blocked = found.after
@@ -358,13 +358,13 @@ class LogSubscription:
             batch, offsets = batch.take(keep), offsets[keep]
         chosen = reach.add(offsets, _publishers(batch), tries)
         if self.again:
-            chosen.lot.owners[chosen.places] = NOBODY  # behind others that are: all are read again, in their order
+            chosen.lot.owners[chosen.places] = NOBODY  # other such rows come first: all are read again, in order
         else:
             self._offer(Portion(found.log, batch, offsets, chosen))
         return True
 
     def _offer(self, portion: Portion) -> None:
-        """Rows are here to be handed out, but for those that were delivered too often."""
+        """Queue rows to be handed out; those delivered too often go to `spent`."""
         assert portion.chosen is not None
         lot, places = portion.chosen
         if self.most and self.dead and lot.tried and (spent := lot.tries[places] >= self.most).any():
@@ -377,10 +377,10 @@ class LogSubscription:
         self.pending.append(portion)
 
     def take_again(self, log: int, chosen: Chosen, found: list[Found]) -> Offsets:
-        """Rows were read again: the offsets of those that are gone."""
+        """Queue rows that were read again; returns the offsets of those that are gone from the log."""
         lot, places = chosen
-        places = places[lot.offsets[places] < found[-1].next]  # it may not have been looked for all of them
-        # Whatever happened to the lot meanwhile: only rows that are still nobody's count.
+        places = places[lot.offsets[places] < found[-1].next]  # the read may have ended before the last of them
+        # The lot may have changed during the read: keep only rows that are still `NOBODY`'s.
         places = places[(lot.owners[places] == NOBODY) & ~lot.done[places]]
         wanted = lot.offsets[places]
         here: list[Offsets] = [_EMPTY]
@@ -400,7 +400,7 @@ class LogSubscription:
     # Handing out
 
     def hand_out(self) -> Iterator[Handed]:
-        """What members can be given now. Whoever iterates spends the credit before asking for more."""
+        """The rows that members can be given now. The caller spends the credit of each item before the next one."""
         if self._shared:
             yield from self._hand_out_shared()
             return
@@ -408,7 +408,7 @@ class LogSubscription:
             portion = self.pending.popleft()
             (member,) = self.members.values()
             start = portion.start
-            # A plain subscription never has more than its client's window, and the frame that overshoots it.
+            # A plain subscription gets no more than its client's window, plus the frame that exceeds it.
             most = HAND_BYTES if self.resumed is None else min(HAND_BYTES, member.connection.window)
             rows = min(len(portion.offsets) - start, member.room, rows_of(portion.batch, most))
             rows = self._together(member, portion, slice(start, start + rows), rows)
@@ -422,7 +422,7 @@ class LogSubscription:
     def _hand_out_shared(self) -> Iterator[Handed]:
         self._rebalance()
         waiting, self.pending = self.pending, deque()
-        held: set[int] = set()  # publishers of whom something must wait: what follows waits behind it
+        held: set[int] = set()  # publishers with rows that must wait: their later rows wait too
         while waiting:
             portion = waiting.popleft()
             portion = cut(portion, np.arange(portion.start, len(portion.offsets)))
@@ -431,7 +431,7 @@ class LogSubscription:
                 self.pending.append(rest)
 
     def _rebalance(self) -> None:
-        """Let members that have nothing to do take over publishers of those that have several."""
+        """Let idle members take over publishers from members that have several."""
         coming = {member.key for member in self._moving.values()}
         idle = [
             member for member in self.members.values() if not member.rows and member.room and member.key not in coming
@@ -449,7 +449,7 @@ class LogSubscription:
             self._moving[most.pop()] = member
 
     def _share_out(self, portion: Portion, held: set[int]) -> Generator[Handed, None, Portion | None]:
-        """Give each member its publishers' rows, as far as it has room; what is left, if anything."""
+        """Give each member its publishers' rows, as far as it has room; returns the rows that are left, if any."""
         assert portion.chosen is not None
         publishers = portion.chosen.lot.publishers[portion.chosen.places]
         numbers, inverse = np.unique(publishers, return_inverse=True)
@@ -463,7 +463,7 @@ class LogSubscription:
             following = self._moving.get(number)
             if following is not None:
                 if owner is not None:
-                    continue  # what is under way comes first
+                    continue  # rows that the owner holds come first
                 owner = self._moving.pop(number)
             if owner is None and load:
                 key = min(load, key=load.__getitem__)
@@ -490,7 +490,7 @@ class LogSubscription:
         return cut(portion, rest)
 
     def _together(self, member: Member, portion: Portion, rows: Any, count: int) -> int:
-        """How many of these rows, of which there are `count`, may be given now: the last delivery of one is alone."""
+        """How many of these `count` rows may be given in one frame: the last delivery of a row is made alone."""
         if not self.most or not count or portion.chosen is None:
             return count
         lot, places = portion.chosen
@@ -518,7 +518,7 @@ class LogSubscription:
             mine = places[rows]
             lot.owners[mine] = member.key
             if lot.handed is not None:
-                lot.hand(mine, False)  # taken over: whoever had it handed on can no longer acknowledge it
+                lot.hand(mine, False)  # the client that handed it on can no longer acknowledge it
             if lot.tried and (counts := lot.tries[mine]).any():
                 tries = counts
             member.rows += count
@@ -527,8 +527,8 @@ class LogSubscription:
                 self._count(lot.publishers[mine], member)
             if self.most:
                 member.alone = int(lot.tries[mine[0]]) >= self.most - 1
-                # The first delivery of a row is counted while it is under way. Later ones are stored before: otherwise
-                # a message that ends broker and client at once would come for ever. None overtakes another.
+                # The first delivery of a row is stored after it is sent. Later ones are stored before: otherwise a
+                # message that crashes broker and client at once would be redelivered for ever. Order is kept.
                 doubtful = int(offsets[0]) < self.reaches[portion.log].doubtful
                 counted_first = tries is not None or doubtful or bool(member.unsent)
                 if counted_first:
@@ -538,7 +538,7 @@ class LogSubscription:
         return Handed(member, portion.log, batch, offsets, tries, counted_first)
 
     def take_back(self, member: Member, chosen: Chosen) -> None:
-        """Rows were not sent, as their delivery could not be counted: they are to be read again."""
+        """Take back rows that were not sent because their delivery could not be stored: they are read again."""
         chosen = _of(member, chosen)
         member.rows -= len(chosen.places)
         if self._holding:
@@ -548,9 +548,9 @@ class LogSubscription:
     # Acknowledging
 
     def choose(self, member: Member, ranges: dict[int, list[list[int]]], what: str) -> list[tuple[Chosen, int]]:
-        """The rows that a client names, ascending and none twice.
+        """The rows that a client names in ranges.
 
-        `AckMismatch` when not all of them are in its hands. It forgets them then, so those that are come again.
+        Raises `AckMismatch` if it does not hold all of them. The client forgets them, so those it holds come again.
         """
         found: list[tuple[Chosen, int]] = []
         wrong = ""
@@ -570,7 +570,7 @@ class LogSubscription:
         return found
 
     def acknowledge(self, taken: Acknowledged) -> None:
-        """Rows are done, or were handed on."""
+        """Mark rows as done, or as handed on."""
         for chosen, log in taken.rows:
             self.reaches[log].acknowledge(chosen, taken.move)
             taken.member.rows -= len(chosen.places)
@@ -581,7 +581,7 @@ class LogSubscription:
             lot.hand(places, True)
 
     def undo(self, taken: Acknowledged) -> None:
-        """They are not: that could not be stored. What another member may have later rows of, comes again."""
+        """Undo `acknowledge`: it could not be stored. Rows whose publisher has moved to another member come again."""
         member = self.members.get(taken.member.key)
         for (lot, places), _ in taken.handed:
             lot.hand(places, False)
@@ -605,7 +605,7 @@ class LogSubscription:
                     member.rows -= int(elsewhere.sum())
 
     def send_back(self, member: Member, rows: list[tuple[Chosen, int]]) -> None:
-        """Rows are to come again."""
+        """Take rows back from a member: they are redelivered."""
         for chosen, _ in rows:
             self._return(chosen)
             member.rows -= len(chosen.places)
@@ -614,11 +614,11 @@ class LogSubscription:
                 self._uncount(chosen.lot.publishers[chosen.places])
 
     def dead_letter(self, lot: Lot, places: npt.NDArray[np.intp], move: int) -> None:
-        """Rows that nobody has are done: they are dead, or gone from the log."""
+        """Mark rows that no client holds as done: they are dead letters, or gone from the log."""
         lot.finish(places[~lot.done[places]], move)
 
     def spare(self, dead: list[Portion]) -> None:
-        """Rows could not be stored among the dead: they are read again, and perhaps they can then."""
+        """Take back rows that the dead-letter topic could not take: they are read again, and tried again."""
         for portion in dead:
             assert portion.chosen is not None
             portion.chosen.lot.owners[portion.chosen.places] = NOBODY
@@ -626,7 +626,7 @@ class LogSubscription:
         self.returns += 1
 
     def cursors(self) -> dict[int, int]:
-        """How far each log is consumed."""
+        """The cursor of each log."""
         return {log: reach.cursor() for log, reach in self.reaches.items()}
 
 
@@ -634,13 +634,13 @@ _EMPTY: Final[Offsets] = np.zeros(0, np.uint64)
 
 
 def _of(member: Member, chosen: Chosen) -> Chosen:
-    """Those rows that a member has, and that are not done."""
+    """The rows that a member still holds and that are not done."""
     lot, places = chosen
     return Chosen(lot, places[(lot.owners[places] == member.key) & ~lot.done[places]])
 
 
 def _publishers(batch: Batch) -> npt.NDArray[np.uint32]:
-    """Whose each row is."""
+    """The publisher of each row."""
     if batch.ids is None:
         return np.zeros(len(batch), np.uint32)
     runs = batch.ids.runs

@@ -1,4 +1,4 @@
-"""The durable subscriptions that clients are attached to: who is, what is read for them, what they acknowledge."""
+"""The durable subscriptions that clients are attached to: attach and leave, reads, deliveries, acknowledgements."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from milepost.broker.core.core import Core
     from milepost.broker.core.log.topics import DurableTopics
 
-# That rows which were handed on before a restart wait for a client that hands on, before others get them.
+# How long rows that were handed on before a restart wait for a client that hands on, before other clients get them.
 RESERVED_S: Final = 300.0
 
 log = logging.getLogger("milepost.broker")
 
-FED: Final = 4  # streams that are read for when one has been
+FED: Final = 4  # starved subscriptions that may read after another one has
 
 
 class LogSubscriptions:
-    """Requests about durable subscriptions, and the rows that go to them."""
+    """Handles requests about durable subscriptions, and reads and delivers their rows."""
 
     def __init__(self, core: Core, durable: DurableTopics) -> None:
         self.core = core
@@ -57,15 +57,15 @@ class LogSubscriptions:
         self.acks = Acknowledgements(self)
         self._dead_letters = DeadLetters(core, self)
         self.entries = Entries(core, self)
-        self._serving: dict[int, LogSubscription] = {}  # replays too, by their identity
-        self._starved: dict[int, LogSubscription] = {}  # those of them for which nothing is read, for want of memory
-        self._attaching: Counter[str] = Counter()  # by name: requests that the store has not answered
+        self._serving: dict[int, LogSubscription] = {}  # with replays, by `id`
+        self._starved: dict[int, LogSubscription] = {}  # those whose reads wait for memory
+        self._attaching: Counter[str] = Counter()  # name -> requests that the store has not answered
         self.releases = Releases()
 
     # Attaching and leaving
 
     def subscribe(self, connection: Connection, request: Subscribe) -> list[Effect]:
-        """Attach a client to a durable subscription, which is made if it is not there; or begin a replay."""
+        """Attach a client to a durable subscription, and make it if needed; or begin a replay."""
         require_terms(request)
         topic = self._topic(request)
         mine = connection.members or {}
@@ -76,7 +76,7 @@ class LogSubscriptions:
             topic.require(request.where)
         start = start_of(request.start)
         stop = stop_of(request, start)
-        # Of what others wrote, this broker may not know the end yet; of a read's range, the store is asked.
+        # With a shared store, this broker may not know the ends of all logs yet; for a read, the store is asked.
         if topic is not None and request.create and stop is None and not self.durable.shared:
             require_there(topic, start)
         if request.name and self._has(connection, request.name):
@@ -93,12 +93,12 @@ class LogSubscriptions:
         self._attaching[request.name] += 1
         attach = self._attach(connection, request, topic, start)
         if request.dead_letter and topic is not None and request.dead_letter not in self.core.topics:
-            # The topic for dead rows is there before the subscription is.
+            # The dead-letter topic is made before the subscription.
             return [self._dead_letters.make(request.dead_letter, topic), attach]
         return [attach]
 
     def _topic(self, request: Subscribe) -> Topic | None:
-        """The topic of a request; None when it is for the subscription of a name, whatever its topic."""
+        """The topic of a request; None when it names an existing subscription and no topic."""
         if request.pattern or not request.name or request.create:
             return self.durable.require(request.pattern)
         if not self.durable.on:
@@ -106,7 +106,7 @@ class LogSubscriptions:
         return None
 
     def _has(self, connection: Connection, name: str) -> bool:
-        """Whether a client is attached to a name, or about to be: its acknowledgements are counted once for each."""
+        """Whether a client is attached to a name, or about to be: acknowledgements are numbered per client and name."""
         for found in (connection.members or {}).values():
             if (found.name if isinstance(found, Subscribe) else found[0].name) == name:
                 return True
@@ -132,7 +132,7 @@ class LogSubscriptions:
         if self.named.get(name) is None and not isinstance(outcome, MilepostError) and outcome.where is not None:
             served = topic or self.core.catalogue.stored.get(outcome.topic)
             if served is not None:
-                served.require_compiled([outcome.where])  # which may be another than that of the request
+                served.require_compiled([outcome.where])  # it may differ from the request's
         self._attaching[name] -= 1
         if not self._attaching[name]:
             del self._attaching[name]
@@ -142,20 +142,20 @@ class LogSubscriptions:
         if not isinstance(outcome, MilepostError):
             epoch = outcome.subscription, outcome.epoch
             if subscription is not None and (subscription.stored, subscription.epoch) != epoch:
-                # Another broker has served it meanwhile, and what is known of it here is old.
+                # Another broker has served it meanwhile: the state here is stale.
                 self.end(
                     subscription, ServedElsewhere(f"{name!r} was served elsewhere meanwhile; subscribe again"), effects
                 )
                 subscription = None
             if subscription is None and self.releases.pending.get(name) == epoch and waits:
-                # It was given up since, and what the store told may be old: it is served under another epoch.
+                # It was released meanwhile, and the store's answer may be stale: attach again, under a new epoch.
                 self._attaching[name] += 1
                 return [*effects, self._attach(connection, request, topic, start_of(request.start))]
             if subscription is None:
-                # Also when its client is gone: another one may be on the way, and is served under the same epoch.
+                # Even if this client is gone: another may be attaching, and is served under the same epoch.
                 try:
                     if topic is None:
-                        effects += self.durable.restore([outcome.record])  # perhaps another broker made it just now
+                        effects += self.durable.restore([outcome.record])  # another broker may have just made it
                         topic = self.core.catalogue.stored.get(outcome.topic)
                     if topic is None:
                         raise UnknownTopic(f"the topic of {name!r} cannot be served here: a live one has its name")
@@ -178,7 +178,7 @@ class LogSubscriptions:
             "where": subscription.where,
         }
         if not subscription.members and subscription.broken is None:
-            subscription.again = True  # it was kept for this one, and may have rows of whoever left
+            subscription.again = True  # it may still have rows of clients that left
         return [*effects, *self._join(connection, request, subscription, outcome.sequence, value)]
 
     def _begin(self, topic: Topic, name: str, outcome: Any) -> LogSubscription:
@@ -203,7 +203,7 @@ class LogSubscriptions:
             return []
         position = outcome["position"]
         if request.where is not None:
-            topic.require_compiled([request.where])  # another version may have come since
+            topic.require_compiled([request.where])  # a version may have been added meanwhile
         try:
             if stop is not None:
                 position = begin_of(topic, position, stop, outcome["logs"])
@@ -275,7 +275,7 @@ class LogSubscriptions:
         return [*effects, *self.durable.replied(connection, request.request, {})]
 
     def left(self, connection: Connection) -> list[Effect]:
-        """A client is gone: what it had goes to the others, or waits for it."""
+        """Detach a client that is gone: other clients get its rows, or the rows wait for it."""
         effects: list[Effect] = []
         for number in list(connection.members or {}):
             self._leave(connection, number, effects)
@@ -289,7 +289,7 @@ class LogSubscriptions:
         found = connection.members.pop(number)
         connection.keys -= 1
         if isinstance(found, Subscribe):
-            return  # the store has not answered yet, and will find that nobody waits
+            return  # when the store answers, the request is no longer in `members`
         subscription, member = found
         if member.key in subscription.members:
             subscription.leave(member, seen)
@@ -302,9 +302,9 @@ class LogSubscriptions:
         self.let_go(subscription, effects)
 
     def let_go(self, subscription: LogSubscription, effects: list[Effect]) -> None:
-        """Serve a subscription no longer, if nobody is attached and nothing of it is under way.
+        """Stop serving a subscription if no client is attached and no read or write of it is under way.
 
-        Otherwise it is tried again when that is over. Else a client on the way, or the next, would have old cursors.
+        Otherwise the end of that read or write calls this again. Stopping earlier gives the next client old cursors.
         """
         if (
             subscription.members
@@ -321,7 +321,7 @@ class LogSubscriptions:
             effects.append(self.releases.give(subscription.name, (subscription.stored, subscription.epoch)))
 
     def _stored(self, subscription: LogSubscription, effects: list[Effect]) -> bool:
-        """Whether the store has everything of a subscription that nobody is attached to; what it lacks is begun."""
+        """Whether the store has the whole state of a subscription without clients; begins to write what is missing."""
         if (
             self._attaching[subscription.name]
             or subscription.reading
@@ -336,7 +336,7 @@ class LogSubscriptions:
         return not subscription.moving
 
     def abandon(self, subscription: LogSubscription, error: MilepostError, effects: list[Effect]) -> None:
-        """Nobody knows what the store has of a subscription: its clients come again, and it is read anew."""
+        """End a subscription whose stored state is in doubt: its clients reconnect, and the state is read again."""
         connections = {member.connection: None for member in subscription.members.values()}
         self.end(subscription, error, effects, told=False)
         for connection in connections:
@@ -351,7 +351,7 @@ class LogSubscriptions:
         *,
         told: bool = True,
     ) -> None:
-        """A subscription cannot go on: its clients are told why; or that a read has had everything (None)."""
+        """End a subscription and tell its clients the error; None: a read is complete."""
         if subscription.resumed is not None:
             self.core.catchups.ended(subscription, error, effects)
             return
@@ -378,7 +378,7 @@ class LogSubscriptions:
     # Rows
 
     def pump(self, subscription: LogSubscription, effects: list[Effect]) -> None:
-        """Hand out what is here, as far as members have room, and see to it that more is read."""
+        """Hand out rows as far as members have room, and begin to read more."""
         if subscription.spent and not subscription.ended:
             spent, subscription.spent = subscription.spent, []
             self._dead_letters.take(subscription, spent, effects)
@@ -434,7 +434,7 @@ class LogSubscriptions:
             self.core.catchups.reached(subscription, effects)
 
     def _read_spent(self, subscription: LogSubscription, effects: list[Effect]) -> bool:
-        """Read rows that were delivered too often, if there are any: nobody need have room for them."""
+        """Read rows that were delivered too often, if there are any: they need no member with room."""
         wanted = subscription.most and subscription.again and subscription.doom is None
         spent = subscription.returned(spent=True) if wanted else None
         if spent is not None:
@@ -463,19 +463,19 @@ class LogSubscriptions:
             expected = subscription.reach(log).next
             if found.start > expected and subscription.stop is not None:
                 subscription.doom = gone(subscription.topic, log, expected, min(found.start, subscription.stop[log]))
-                break  # a range is read whole, or its reader is told
+                break  # a read is complete, or ends with an error
             if found.start > expected:
                 self._tell_lost(subscription, log, expected, found.start, effects)
             if not subscription.take(found):
                 break
         if subscription.reach(log).next == before and subscription.reach(log).blocked is None:
-            subscription.failed = True  # there was to be something, and is not: the next tick looks again
+            subscription.failed = True  # the expected rows were not found: the next tick reads again
         self._feed(effects)
         self.pump(subscription, effects)
         return effects
 
     def _feed(self, effects: list[Effect]) -> None:
-        """Rows were handed out: read for others that had to wait for that, each in its turn."""
+        """Let some subscriptions read whose reads waited for memory, oldest first."""
         for key in list(self._starved)[:FED]:
             self.pump(self._starved.pop(key), effects)
 
@@ -508,7 +508,7 @@ class LogSubscriptions:
         return effects
 
     def unread(self, subscription: LogSubscription, error: MilepostError) -> list[Effect]:
-        """Rows of a subscription could not be read, or not be matched: it waits, or ends."""
+        """Called when rows of a subscription could not be read or matched: it retries at the next tick, or ends."""
         if error.retriable:
             subscription.failed = True  # until the next tick
             return []
@@ -518,7 +518,7 @@ class LogSubscriptions:
         return effects
 
     def end_doomed(self, subscription: LogSubscription, effects: list[Effect]) -> None:
-        """End what cannot go on, once everything before the damage is acknowledged, and that is stored."""
+        """End a subscription with a `doom`, once all rows before the damage are acknowledged and that is stored."""
         held = (
             subscription.pending or subscription.moving or any(member.rows for member in subscription.members.values())
         )
@@ -542,11 +542,11 @@ class LogSubscriptions:
     # Acknowledgements
 
     def acknowledge(self, connection: Connection, request: Ack) -> list[Effect]:
-        """Rows are done, or to come again."""
+        """Handle an ACK."""
         return self.acks.acknowledge(connection, request)
 
     def tick(self, now: float) -> list[Effect]:
-        """Once a second or so: read again where that failed, and store cursors that moved by themselves."""
+        """Called about once a second: retry failed reads, and store cursors that moved without an acknowledgement."""
         effects: list[Effect] = []
         self._starved.clear()
         for subscription in [*self._serving.values(), *self.core.catchups.open.values()]:

@@ -1,4 +1,4 @@
-"""What a request about a durable subscription may say, as far as that can be told without knowing any."""
+"""Checks of a request about a durable subscription that need no knowledge of existing topics or subscriptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOKEN_BYTES: Final = 16
 
 
 def require_terms(request: Subscribe) -> None:
-    """Refuse a request for a durable subscription that can never be granted."""
+    """Refuse an invalid request for a durable subscription."""
     if is_pattern(request.pattern):
         raise BrokerError(f"a durable subscription is to one topic; {request.pattern!r} is a pattern")
     if not 0 <= request.subscription <= limits.SUBSCRIPTION_NUMBER:
@@ -31,13 +31,13 @@ def require_terms(request: Subscribe) -> None:
 
 
 def require_subscription_name(name: str) -> None:
-    """Refuse a name that no durable subscription and no hold may have."""
+    """Refuse an invalid name of a durable subscription or hold."""
     limits.require("NAME_CHARS", len(name), "the characters of a subscription's name")
     if not name.isprintable():
         raise BrokerError("a subscription's name is shown to people: it takes printable characters only")
 
 
 def require_token(token: bytes) -> None:
-    """Refuse what is no token; a request may do without."""
+    """Refuse an invalid token; an empty one means that the request has none."""
     if token and len(token) != TOKEN_BYTES:
         raise BrokerError(f"a token has {TOKEN_BYTES} bytes")

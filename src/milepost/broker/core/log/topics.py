@@ -1,7 +1,7 @@
-"""The durable half of the core: what is stored before it is acknowledged, and read before it is handed out.
+"""Durable topics in the core: puts are stored before they are acknowledged, and rows are delivered from the log.
 
-Whatever must be committed first goes out as a `Write` effect with a continuation. `DurableTopics.stored` brings the
-outcome back in order, and the continuation has the effects that follow. Nothing is acknowledged anywhere else.
+An operation that must be committed first is a `Write` effect with a continuation. `DurableTopics.stored` passes the
+outcomes to the continuations, in order, and they return the effects that follow. Only continuations acknowledge.
 """
 
 from __future__ import annotations
@@ -65,31 +65,31 @@ class DurableTopics:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self.on = False  # there is a store
-        self.shared = False  # with other brokers
-        self.log = 0  # the number of this broker's own
+        self.on = False  # the broker has a store
+        self.shared = False  # other brokers use the same store
+        self.log = 0  # the number of this broker's own log
         self.subscriptions = LogSubscriptions(core, self)
         self.counts = Counts(core)
-        self._restoring: dict[str, TopicRecord] = {}  # topics of other brokers that need something compiled first
-        self._learning: list[Callable[[Any], list[Effect]]] = []  # hear what the store is being asked about its topics
-        self._learners: list[Callable[[Any], list[Effect]]] = []  # are to hear of a later question
-        self._settled: dict[Connection, int] = {}  # in this round: the last put that is stored
-        self._puts: dict[int, list[Put | RowPut]] = {}  # stored in this round, by topic number: their credit goes back
+        self._restoring: dict[str, TopicRecord] = {}  # topics of other brokers that wait for a compilation
+        self._learning: list[Callable[[Any], list[Effect]]] = []  # called with the outcome of the `Learn` under way
+        self._learners: list[Callable[[Any], list[Effect]]] = []  # wait for the next `Learn`
+        self._settled: dict[Connection, int] = {}  # the last put stored in this commit
+        self._puts: dict[int, list[Put | RowPut]] = {}  # stored in this commit, by topic; their credit is due
 
     # Topics
 
     def restore(self, records: list[TopicRecord]) -> list[Effect]:
-        """Topics of the store, at the beginning and when one was made or changed."""
+        """Add or update topics from the store's records, at the start and when a topic was made or changed."""
         effects: list[Effect] = []
         for record in self._restorable(records):
             self._restore(record, effects)
         return effects
 
     def _restorable(self, records: list[TopicRecord]) -> list[TopicRecord]:
-        """The topics that can be served. Raises `Uncompiled` as long as that is much work, before anything changes."""
+        """The topics that can be served. Raises `Uncompiled`, before any change, if long compilations are missing."""
         good = []
         catalogue = self.core.catalogue
-        # A topic that was made while the store was asked may have come without its schemas: the next time has them.
+        # A topic that was made during the query may lack its schemas: the next query has them.
         records = [record for record in records if record.schemas]
         catalogue.predicates.require_schemas(
             text for record in records if not self._known(record) for text in record.schemas
@@ -106,7 +106,7 @@ class DurableTopics:
         return good
 
     def _known(self, record: TopicRecord) -> bool:
-        """Whether a topic is here with the same schemas: others change more often, and parsing takes its time."""
+        """Whether a topic exists here with the same schemas. Other fields change more often, and parsing is slow."""
         topic = self.core.topics.get(record.name)
         return topic is not None and set(topic.announcement().schemas) == set(record.schemas)
 
@@ -114,7 +114,7 @@ class DurableTopics:
         catalogue = self.core.catalogue
         topic = catalogue.topics.get(record.name)
         if topic is not None and topic.stored != record.topic:
-            return  # a live one took the name here: it has to go first
+            return  # a live topic has the name here: it must be deleted first
         if not self._known(record):
             schemas = [catalogue.predicates.schema(text) for text in record.schemas]
             if topic is None:
@@ -136,9 +136,9 @@ class DurableTopics:
                 self.subscriptions.pump(subscription, effects)
 
     def learn(self, then: Callable[[Any], list[Effect]]) -> list[Effect]:
-        """Know of a shared store what it has by now, before `then`: it takes None, or the error.
+        """Read the topics of a shared store, then call `then` with None or the error.
 
-        Many clients come at once when they have lost another broker: those that wait share one question.
+        Many clients arrive at once when another broker is lost: those that wait share one query.
         """
         self._learners.append(then)
         return [] if self._learning else self._learn()
@@ -156,7 +156,7 @@ class DurableTopics:
         return effects + self._learn() if self._learners and not self._learning else effects
 
     def polled(self, records: list[TopicRecord], known: set[int]) -> list[Effect]:
-        """All topics of a shared store; `known` are those that this broker knew before they were read."""
+        """Update from all topics of a shared store; `known` are those that this broker knew before the query."""
         effects: list[Effect] = []
         for number in known - {record.topic for record in records}:
             topic = self.core.catalogue.stored.get(number)
@@ -166,7 +166,7 @@ class DurableTopics:
         for record in records:
             try:
                 effects += self.restore([record])
-            except Uncompiled as missing:  # of this topic: what is new of the others need not wait
+            except Uncompiled as missing:  # only this topic waits, not the others
                 waits = record.name in self._restoring
                 self._restoring[record.name] = record
                 if not waits:
@@ -182,7 +182,7 @@ class DurableTopics:
         return effects
 
     def declare(self, connection: Connection, request: Declare) -> list[Effect]:
-        """Make or change a durable topic; the store first."""
+        """Make or change a durable topic, in the store first."""
         if not self.on:
             raise NotDurable(f"topic {request.name[:80]!r} cannot be durable: {NO_STORE}")
         if request.slow is not None and request.slow not in SLOW:
@@ -229,7 +229,7 @@ class DurableTopics:
         if topic is None or not topic.stored:
             error = BrokerError(f"topic {request.name!r} was made as a live one meanwhile; delete that one first")
             return [*effects, *self.failed(connection, request.request, error)]
-        if not outcome.created:  # another broker was first: it is a topic like any other by now
+        if not outcome.created:  # another broker made it first: declare an existing topic
             return effects + self._again(connection, request)
         return effects + self._declared(connection, request, topic, True)
 
@@ -245,12 +245,12 @@ class DurableTopics:
         if isinstance(outcome, MilepostError):
             return self.failed(connection, request.request, outcome)
         effects = self.changed(topic, change, outcome)
-        if outcome is not None:  # somebody else was first: what was right may not be any more
+        if outcome is not None:  # another broker changed it first: check the request again
             return effects + self._again(connection, request)
         return effects + self._declared(connection, request, topic, False)
 
     def changed(self, topic: Topic, change: ChangeTopic, outcome: Made | None) -> list[Effect]:
-        """The store has changed a topic, or tells that it was not what the change was for."""
+        """Apply a change that is stored; with an outcome, the topic had changed before, and its record is taken."""
         if outcome is not None:
             return self.restore([outcome.topic])
         effects: list[Effect] = []
@@ -278,11 +278,11 @@ class DurableTopics:
         if isinstance(outcome, MilepostError) and not isinstance(outcome, UnknownTopic):
             return self.failed(connection, request.request, outcome)
         effects: list[Effect] = []
-        removed = self._forget(topic, effects)  # also when another broker has deleted it before
+        removed = self._forget(topic, effects)  # also if another broker has deleted it
         return [*effects, *self.replied(connection, request.request, {"subscriptions": removed})]
 
     def _forget(self, topic: Topic, effects: list[Effect]) -> int:
-        """A durable topic is gone; how many subscriptions of clients were to it."""
+        """Remove a durable topic that is gone; returns how many subscriptions it had."""
         gone = UnknownTopic(f"the topic {topic.name!r} was deleted, and with it this subscription")
         self._restoring.pop(topic.name, None)
         removed = len(topic.log_subscriptions)
@@ -293,7 +293,7 @@ class DurableTopics:
         return removed
 
     def look(self, connection: Connection, request: Look) -> list[Effect]:
-        """Tell about a durable topic."""
+        """Describe a durable topic: its logs, retention and subscriptions."""
         topic = self.require(request.topic)
         start = None if request.start is None else start_of(request.start)
         return [Ask(topic, start, partial(self._looked, connection, request, topic), connection)]
@@ -310,7 +310,7 @@ class DurableTopics:
             each["coming"] = subscription is not None and (
                 subscription.coming or (unheard and subscription.where is None)
             )
-            # The cursor is the store's: one that runs ahead of what is committed would go back after a crash.
+            # Use the stored cursor: the one in memory may be ahead of it, and would go back after a crash.
             each["behind"] = sum(
                 max(0, extent["next"] - max(extent["start"], each["cursor"].get(extent["log"], 0)))
                 for extent in value["logs"]
@@ -318,7 +318,7 @@ class DurableTopics:
         return self.replied(connection, request.request, value)
 
     def trim(self, connection: Connection, request: TrimRequest) -> list[Effect]:
-        """Remove rows, as an operator asks."""
+        """Remove rows at an operator's request."""
         topic = self.require(request.topic)
         for number, offset in request.before.items():
             end = topic.ends.get(number, -1)
@@ -337,10 +337,10 @@ class DurableTopics:
     # Puts
 
     def append(self, put: Put) -> list[Effect]:
-        """Store a put. Parts of an atomic put wait for the last one, and are stored or refused together."""
+        """Store a put. Parts of an atomic put wait for the last part, and are stored or refused together."""
         connection = put.connection
         if not connection.open:
-            return []  # its client is told nothing, asks the next connection for its high water, and puts it again
+            return []  # its client gets no reply; it reconnects, learns its high water, and puts the rows again
         if not put.more and connection.atomic is None:
             return self._append(connection, [put])
         if connection.atomic is None:
@@ -349,10 +349,10 @@ class DurableTopics:
         return [] if put.more else self._together(connection)
 
     def append_rows(self, rows: list[RowPut]) -> list[Effect]:
-        """Store rows, each by itself."""
+        """Store single-row puts, each on its own."""
         effects: list[Effect] = []
         for (topic, schema), run in groupby(rows, key=_topic_and_schema):
-            some = [row for row in run if row.connection.open]  # as for any put
+            some = [row for row in run if row.connection.open]  # as in `append`
             if some:
                 stored = AppendRows(
                     topic.stored, schema, [row.connection.publisher.number for row in some],
@@ -391,7 +391,7 @@ class DurableTopics:
 
     def _enrolled(self, connection: Connection, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            connection.publisher.enrolled = False  # the puts behind it fail for the same reason, and say so
+            connection.publisher.enrolled = False  # the puts behind it fail too, and report the error
             return []
         if outcome.number != connection.publisher.number and connection.open:
             return self.core.refused(connection, ConnectionLost("this publisher's number is taken; connect again"))
@@ -413,7 +413,7 @@ class DurableTopics:
         return []
 
     def _not_appended(self, connection: Connection, parts: list[Put], error: MilepostError) -> list[Effect]:
-        if isinstance(error, Fenced | InDoubt):  # of what is in doubt, its next connection is told by the high water
+        if isinstance(error, Fenced | InDoubt):  # the client learns the outcome from its next high water
             return self.core.refused(connection, error)
         effects: list[Effect] = []
         for part in parts:
@@ -445,12 +445,12 @@ class DurableTopics:
         return effects
 
     def _row_refused(self, row: RowPut, error: MilepostError) -> list[Effect]:
-        if isinstance(error, Fenced | InDoubt):  # as for any put
+        if isinstance(error, Fenced | InDoubt):  # as in `_not_appended`
             return self.core.refused(row.connection, error)
         return self.core.tell_refused(row, error)
 
     def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
-        """A commit is done, or has failed: tell those who wait, and hand out what the log has now."""
+        """Called when a commit is done or has failed: run the continuations, and deliver the new rows of the log."""
         effects: list[Effect] = []
         with self.core.catalogue.predicates.attempt({}):
             for then, outcome in results:
@@ -458,7 +458,7 @@ class DurableTopics:
                     effects += then(outcome)
                 except Uncompiled as missing:
                     effects += self.core.attempts.put_off(missing, partial(then, outcome))
-                except Exception:  # a fault of ours: one request suffers, and everybody else goes on
+                except Exception:  # a broker fault: only this request suffers
                     log.exception("what the store did could not be dealt with")
         settled, self._settled = self._settled, {}
         if settled:
@@ -468,21 +468,21 @@ class DurableTopics:
         for entry in entries:
             topic = self.core.catalogue.stored.get(entry.topic)
             if topic is not None:
-                if entry.staged:  # those that are put were counted with their puts
+                if entry.staged:  # other rows were counted with their puts
                     topic.rows_in += len(entry.batch)
                     topic.batches_in += 1
                     topic.bytes_in += len(entry.batch.data)
                 full.setdefault(topic.number, []).extend(self.subscriptions.entries.entered(topic, entry, effects))
         for number, puts in stored.items():
             topic = self.core.numbered.get(number)
-            if topic is not None and topic.unmatched:  # they are dealt with when they are matched
+            if topic is not None and topic.unmatched:  # their credit is returned when they are matched
                 topic.unmatched[-1].extend(puts)
                 continue
             self.core.admission.give_back(puts, full.get(number) or [], effects)
         return effects
 
     def tick(self, now: float) -> list[Effect]:
-        """Once a second or so."""
+        """Called about once a second."""
         return self.subscriptions.tick(now) + self.counts.tick(now)
 
     # Answers
@@ -503,7 +503,7 @@ class DurableTopics:
 
 
 def _retention(given: dict[str, Any]) -> Retention:
-    """What a topic keeps, as a request says it."""
+    """The retention of a topic, from a request."""
     unknown = given.keys() - set(Retention._fields)
     if unknown:
         raise BrokerError(f"retention knows age_s, bytes and hold, not {sorted(unknown)[0][:40]!r}")

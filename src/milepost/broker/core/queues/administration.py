@@ -1,4 +1,4 @@
-"""What clients ask about queues and types outside of transactions."""
+"""Requests about queues and message types outside of transactions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def administer(core: Core, connection: Connection, request: Any) -> list[Effect]:
-    """Have the store do what a request asks; raises what is wrong with it as far as can be told without the store."""
+    """Have the store carry out a request; raises for errors that show without the store."""
     core.queues.require_store()
     operation, then = operation_of(request), partial(_answered, core, connection, request)
-    # A look is carried out beside the writes: a queue may be long.
+    # A look does not wait for writes, nor hold them up: a queue may be long.
     if isinstance(operation, Look):
         return [Inspect(operation, then, connection)]
     return [Write(operation, then)]

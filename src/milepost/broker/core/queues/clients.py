@@ -1,4 +1,4 @@
-"""Clients that use queues: they come and go, and what one left behind is undone when its lease ends."""
+"""Clients that use queues. When the lease of a disconnected client ends, its open transactions are undone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from milepost.queues.open_transaction import HeldEnqueue, KeptReply, QueueClient
 if TYPE_CHECKING:
     from milepost.broker.core.queues.transactions import QueueTransactions
 
-# Of a client's transactions that are over: it asks again for those that were under way when its connection was lost.
-# What is forgotten, the store knows.
+# Replies kept of a client's finished transactions: after a reconnect, it asks again for those that were under way.
+# The store knows the outcome of older ones.
 REPLIES_KEPT: Final = 1_024
 REPLY_BYTES: Final = 1 << 20
 
@@ -23,30 +23,30 @@ AWAY: Final = "its client was away for too long; run it again"
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeldFrame(HeldEnqueue):
-    """An ENQUEUE frame that came, on its way into the store."""
+    """An ENQUEUE frame that was received and is not stored yet."""
 
-    connection: Connection  # whose credit it took,
-    size: int  # bytes
-    looked: bool = False  # the types were read again for it
+    connection: Connection  # the connection whose credit it took
+    size: int  # bytes of the frame
+    looked: bool = False  # the types were read from the store again for it
 
 
 class ConnectedClient(QueueClient):
-    """A client object, over its connections to this broker."""
+    """A client object, across its connections to this broker."""
 
     __slots__ = ("connection", "gone", "held_bytes", "kept", "replies", "reply_bytes", "until")
 
     def __init__(self, instance: bytes) -> None:
         super().__init__(instance)
-        self.connection: Connection | None = None  # None: it is away, and may come back
-        self.replies: dict[int, KeptReply] = {}  # the last ones of transactions that are over
+        self.connection: Connection | None = None  # None: it is disconnected, and may reconnect
+        self.replies: dict[int, KeptReply] = {}  # the last replies of finished transactions
         self.reply_bytes = 0
         self.held_bytes = 0
         self.kept = 0  # bytes of messages in replies of its transactions
-        self.gone = False  # nothing of it counts any more
-        self.until: float | None = None  # when its transactions are undone; None: it is here, or left a moment ago
+        self.gone = False  # its bytes are no longer counted
+        self.until: float | None = None  # end of its lease; None: it is connected, or the next tick sets it
 
     def keep(self, number: int, reply: KeptReply) -> None:
-        """Remember the last reply of a transaction that is over."""
+        """Remember the last reply of a finished transaction."""
         self.transactions.pop(number, None)
         self.replies[number] = reply
         self.reply_bytes += reply.size
@@ -55,7 +55,7 @@ class ConnectedClient(QueueClient):
 
 
 class ClientLeases(Leases):
-    """The clients that have used queues, and how long they may be away."""
+    """The clients that have used queues, and their leases."""
 
     def __init__(self, queues: QueueTransactions, lease_s: float) -> None:
         super().__init__(queues, lease_s)
@@ -63,7 +63,7 @@ class ClientLeases(Leases):
         self.clients: Final[dict[bytes, ConnectedClient]] = {}
 
     def client(self, connection: Connection) -> ConnectedClient:
-        """The client of a connection, with what it left on an earlier one."""
+        """The client of a connection, with the transactions of its earlier connections."""
         client = connection.owner
         if client is None:
             client = self.clients.get(connection.instance) or ConnectedClient(connection.instance)
@@ -72,7 +72,7 @@ class ClientLeases(Leases):
         return client
 
     def lost(self, connection: Connection) -> list[Effect]:
-        """A connection is gone; its client may come back within the lease."""
+        """Called when a connection is lost; its client may reconnect within the lease."""
         client, connection.owner = connection.owner, None
         if client is None or client.connection is not connection:
             return []
@@ -80,7 +80,7 @@ class ClientLeases(Leases):
         return self.drop(client)
 
     def left(self, connection: Connection) -> list[Effect]:
-        """A client has said that it goes: what it has not committed is undone at once."""
+        """Called when a client says goodbye: its uncommitted transactions are undone at once."""
         client = connection.owner
         if client is None or client.connection is not connection:
             return []
@@ -92,7 +92,7 @@ class ClientLeases(Leases):
         return self.undo_all(client, AWAY)
 
     def tick(self, now: float, sweeps: bool = True) -> list[Effect]:
-        """Forget clients whose lease has ended, besides; the store is swept once there are types."""
+        """Also forget clients whose lease has ended; the store is swept only once there are message types."""
         effects: list[Effect] = []
         for client in list(self.clients.values()):
             if client.connection is None:

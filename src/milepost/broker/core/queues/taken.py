@@ -1,4 +1,4 @@
-"""Messages out of queues, as frames for a client."""
+"""TAKEN frames: messages of queues for a client."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from milepost.wire.payload import Buffer
 def messages(
     delivery: Delivery, connection: Connection, request: int, groups: Iterable[Group], reply: Reply
 ) -> list[Effect]:
-    """TAKEN frames and the reply behind them, in one write; before them the types that the client has not heard of.
+    """Announce the types that the client does not know, then write the TAKEN frames and the reply in one write.
 
-    They take no credit: a client gets as much as it asks for, one request after the other.
+    They take no credit: a client gets as many messages as it asks for, one request after the other.
     """
     effects: list[Effect] = []
     written: list[Buffer] = []
@@ -51,7 +51,7 @@ def messages(
 
 
 def _fitting(group: Group) -> Iterable[Group]:
-    """The group in pieces that fit into a frame each."""
+    """The group, split into pieces that each fit into a frame."""
     rows = len(group.mids)
     if rows == 1 or len(group.batch.data) + _ROW_BYTES * rows + _HEAD_BYTES <= limits.FRAME_BYTES:
         yield group
@@ -66,5 +66,5 @@ def _fitting(group: Group) -> Iterable[Group]:
         )  # fmt: skip
 
 
-_ROW_BYTES = 40  # of a TAKEN frame beside the batch, for each message, and a little more
-_HEAD_BYTES = 2_048  # … and for all of them
+_ROW_BYTES = 40  # upper bound, for each message, of a TAKEN frame's bytes beside the batch
+_HEAD_BYTES = 2_048  # upper bound of the bytes of a TAKEN frame's head

@@ -1,8 +1,8 @@
-"""The driver of queue transactions in a broker: frames become requests of the machine, and its replies frames.
+"""The driver of queue transactions in a broker: it turns frames into requests of the machine, and replies into frames.
 
-What is decided about transactions is in `milepost.queues.machine`. Here is what a broker adds: frames that come again
-on another connection, credit for ENQUEUE frames, types that another broker has declared, room for replies, and
-acknowledgements that travel with a commit.
+`milepost.queues.machine` decides about transactions. This module adds the broker's part: frames that are repeated on
+another connection, credit for ENQUEUE frames, types that another broker has declared, memory for replies, and
+acknowledgements that are stored with a commit.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from milepost.broker.core.core import Core
     from milepost.broker.core.log.acknowledgements import Settling
 
-HELD_SHARE: Final = 4  # ENQUEUE frames of a client are held up to a quarter of its window: the rest stays in flow
+HELD_SHARE: Final = 4  # a client's ENQUEUE frames are held up to a quarter of its window, so that it can send more
 
 log = logging.getLogger("milepost.broker")
 
 
 class QueueTransactions(TransactionMachine):
-    """See above."""
+    """The transactions of this broker's clients."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -59,10 +59,10 @@ class QueueTransactions(TransactionMachine):
         self.leases: ClientLeases = ClientLeases(self, core.settings.queue_lease_s)
         super().__init__(self.leases, core.totals)
         self._types: dict[int, Schema] = {}  # by fingerprint
-        self._looking: list[OpenTransaction] | None = None  # that wait until the types are read again
+        self._looking: list[OpenTransaction] | None = None  # waiting for the types; None: they are not being read
 
     def begin(self) -> list[Effect]:
-        """The store is open."""
+        """Called when the store is open: recover transactions, and read the types."""
         return [Write(operations.Recover(), self.leases.swept), Write(operations.Types(), self._typed)]
 
     def _typed(self, outcome: Any) -> list[Effect]:
@@ -78,16 +78,16 @@ class QueueTransactions(TransactionMachine):
         return effects
 
     def learn_type(self, schema: Schema) -> None:
-        """A type was defined."""
+        """Add a type that was defined."""
         self._types[schema.fingerprint] = schema
 
     @property
     def used(self) -> bool:
-        """Whether there is anything to look after, as far as this broker knows."""
+        """Whether queues are in use: there are message types, as far as this broker knows."""
         return bool(self._types)
 
     def figures(self) -> dict[str, int]:
-        """How many of what there are now."""
+        """Current figures: transactions, waiting dequeues, and bytes of held ENQUEUE frames."""
         clients = self.leases.clients.values()
         return {
             "transactions": sum(len(client.transactions) for client in clients),
@@ -95,10 +95,10 @@ class QueueTransactions(TransactionMachine):
             "held_bytes": sum(client.held_bytes for client in clients),
         }
 
-    # What clients send
+    # Frames of clients
 
     def enqueue(self, connection: Connection, said: Enqueue) -> list[Effect]:
-        """An ENQUEUE frame."""
+        """Handle an ENQUEUE frame."""
         size = said.size
         self._core.admission.accept(connection, size)
         held = HeldFrame(said, connection=connection, size=size)
@@ -110,7 +110,7 @@ class QueueTransactions(TransactionMachine):
         except MilepostError as error:
             effects = self.give_back([held])
             if said.held:
-                return effects  # the request behind it hears the same
+                return effects  # the request that follows gets the same error
             return effects + self._core.durable.failed(connection, said.request, error)
         transaction.step = said.step
         self._check(transaction, held)
@@ -120,12 +120,12 @@ class QueueTransactions(TransactionMachine):
         much = transaction.client.held_bytes > self._core.settings.put_window // HELD_SHARE
         if said.held and not much:
             return []
-        if transaction.resumed and not transaction.number:  # only a request says whether the store should know it
+        if transaction.resumed and not transaction.number:  # only a request has the number that the store knows
             transaction.over = unknown(said.transaction)
         return self._begin(transaction, None, 0) if said.held else self._begin(transaction, said, said.request)
 
     def asked(self, connection: Connection, request: Dequeue | Finish, now: float) -> list[Effect]:
-        """A request of a transaction."""
+        """Handle a request of a transaction."""
         require_right(request)
         aborts = isinstance(request, Finish) and request.how == "abort"
         transaction, repeated = self._find(connection, request.transaction, request.step, aborts)
@@ -145,16 +145,16 @@ class QueueTransactions(TransactionMachine):
         client.held_bytes -= transaction.held_bytes
         transaction.held_bytes = 0
         transaction.asked = transaction.step
-        transaction.reply = None  # a client that goes on has it
+        transaction.reply = None  # a client that sends the next request has received it
         self.memory.keep(transaction, 0)
         return self.ask(self.request(transaction, said, number, until))
 
     def _find(
         self, connection: Connection, number: int, step: int, aborts: bool = False
     ) -> tuple[OpenTransaction | None, bool]:
-        """The transaction of a frame, None when it is over and remembered; and whether the frame came before.
+        """The transaction of a frame (None: it is finished and its reply is kept), and whether the frame is repeated.
 
-        A client that `aborts` need not send again what is undone.
+        When the client `aborts`, steps may be missing: they would be undone.
         """
         self.require_store()
         if not connection.instance:
@@ -171,15 +171,15 @@ class QueueTransactions(TransactionMachine):
             return None, True
         limits.require("TRANSACTIONS", len(client.transactions) + 1, "the transactions of one client at once")
         transaction = client.transactions[number] = OpenTransaction(client, number, connection.publisher.number)
-        # One that does not begin with its first step was begun on another broker, or on this one before it was started
-        # anew. Whether it was done, or nothing was done of it yet, the store knows.
+        # A transaction that does not start with its first step was begun on another broker, or here before a restart.
+        # The store knows whether it was committed, or whether nothing of it was stored.
         transaction.resumed = step > 1
         transaction.step = transaction.asked = step - 1
         self.totals["queue_transactions"] += 1
         return transaction, False
 
     def _again(self, connection: Connection, said: Dequeue | Finish | Enqueue) -> list[Effect]:
-        """A request that came before, on another connection: what was answered, or will be."""
+        """Answer a request that is repeated on another connection, with the kept reply or the one under way."""
         client, number = connection.owner, said.transaction
         assert client is not None
         transaction = client.transactions.get(number)
@@ -194,7 +194,7 @@ class QueueTransactions(TransactionMachine):
         return self._say(connection, said.request, reply)
 
     def _check(self, transaction: OpenTransaction, held: HeldFrame) -> None:
-        """Find out whether a batch is right; what is wrong is told with the next request."""
+        """Check a batch; an error is reported with the next request."""
         said = held.said
         try:
             limits.require("NAME_CHARS", len(said.queue), "the characters of a queue's name")
@@ -222,7 +222,7 @@ class QueueTransactions(TransactionMachine):
         held.said = said._replace(data=b"" if held.batch is not None else said.data)
 
     def find_type(self, request: TransactionRequest, held: HeldFrame) -> list[Effect] | None:
-        """Read the types again for a batch of one that is not known: another broker may have declared it."""
+        """Read the types again for a batch of an unknown type: another broker may have declared it."""
         transaction = request.transaction
         if held.looked:
             self._check(transaction, held)
@@ -236,7 +236,7 @@ class QueueTransactions(TransactionMachine):
         self._looking = [transaction]
         return [Write(operations.Types(), self._typed)]
 
-    # What the machine asks of its driver
+    # Calls of the machine
 
     def clients(self) -> Iterable[ConnectedClient]:
         """See `TransactionMachine`."""
@@ -255,19 +255,19 @@ class QueueTransactions(TransactionMachine):
         return request.transaction.client.connection is not None
 
     def require_room(self, transaction: OpenTransaction) -> None:
-        """`Overloaded` when memory is short."""
+        """Raise `Overloaded` when memory is short."""
         client = transaction.client
         if client.connection is not None:
             self.memory.require(client.connection, client)
 
     def step_of(self, said: Dequeue) -> steps.Dequeue:
-        """The step of a dequeue, of no more messages than a reply may have now."""
+        """The step of a dequeue, limited to the number of messages that a reply may have now."""
         step = dequeue_of(said)
         most = self.memory.messages(said.queue, said.count)
         return step if most == said.count else replace(step, count=most)
 
     def settling(self, request: TransactionRequest, effects: list[Effect]) -> list[Settling] | None:
-        """The acknowledgements that a commit carries; None: they have to wait."""
+        """The acknowledgements that are stored with a commit; None: they have to wait."""
         transaction, said = request.transaction, request.said
         connection = transaction.client.connection
         assert isinstance(said, Finish)
@@ -280,13 +280,13 @@ class QueueTransactions(TransactionMachine):
         return self._core.durable.subscriptions.acks.settled(settling, error)
 
     def enqueued(self, transaction: OpenTransaction, held: HeldFrame, outcome: steps.Enqueued | None) -> None:
-        """Count its messages, besides."""
+        """Also count the messages of the connection."""
         super().enqueued(transaction, held, outcome)
         if outcome is not None:
             held.connection.rows_in += len(outcome.mids)
 
     def doubtful(self, request: TransactionRequest, error: MilepostError) -> list[Effect]:
-        """Say nothing: the client connects again, and asks again. The store knows then."""
+        """Close the connection without a reply: the client reconnects and asks again, and the store knows then."""
         transaction, effects = request.transaction, []
         for each in transaction.requests:
             effects += self.give_back(each.held)
@@ -297,7 +297,7 @@ class QueueTransactions(TransactionMachine):
         return effects + (self._core.refused(connection, error) if connection is not None else [])
 
     def reply(self, request: TransactionRequest, reply: KeptReply) -> list[Effect]:
-        """Reply on the client's present connection, and keep the reply until the client goes on."""
+        """Reply on the client's current connection, and keep the reply until its next request."""
         transaction = request.transaction
         transaction.reply = reply
         if reply.value:
@@ -311,7 +311,7 @@ class QueueTransactions(TransactionMachine):
         return self._say(connection, request.reply_to, reply) if connection is not None and request.reply_to else []
 
     def ended(self, transaction: OpenTransaction, reply: KeptReply) -> None:
-        """Keep the last reply of a transaction: a client that lost its connection asks for it again."""
+        """Keep the last reply of a transaction: a client that reconnects asks for it again."""
         client = transaction.client
         self.memory.keep(transaction, 0)
         client.held_bytes -= transaction.held_bytes
@@ -329,7 +329,7 @@ class QueueTransactions(TransactionMachine):
         return messages(self._core.delivery, connection, request, reply.groups, said)
 
     def looked(self, connection: Connection, request: int, value: dict[str, Any], groups: list[Group]) -> list[Effect]:
-        """Messages that were only looked at."""
+        """Reply with messages of a peek or browse."""
         return self._say(connection, request, KeptReply(0, value, groups))
 
     def give_back(self, held: Iterable[HeldFrame]) -> list[Effect]:
@@ -341,7 +341,7 @@ class QueueTransactions(TransactionMachine):
         return effects
 
     def require_store(self) -> None:
-        """Raise what is to be done when there is no store."""
+        """Raise `NotDurable` when the broker has no store."""
         if not self._core.durable.on:
             raise NotDurable("this broker keeps nothing, and so has no queues: start it with a store")
 

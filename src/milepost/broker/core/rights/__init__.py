@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection. What a principal may do is asked in `admission`, for every message.
+"""Principals: the user or service at the other end of a connection. Checks of its rights belong in `admission`.
 
 Until there is authentication, every connection has the same principal.
 """
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class Principal(NamedTuple):
-    """A user or a service, whatever connection it comes by."""
+    """A user or a service, across all its connections."""
 
     name: str
     authenticated: bool = True

@@ -1,7 +1,7 @@
-"""One batch and its matches, made into the rows of each connection.
+"""Divides a batch among connections, by the matches of its rows.
 
-Connections that want the same rows under the same tags share one batch and one frame. A connection gets its rows in
-the batch's order, each once, whichever of its subscriptions it is for.
+Connections that get the same rows with the same tags share one batch and one frame. A connection gets its rows in the
+batch's order, each once, even if several of its subscriptions match.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Share(NamedTuple):
     batch: Batch
     tags: AnyTags
     connections: list[Connection]
-    rows: npt.NDArray[np.integer] | None = None  # of the whole batch; None: all of them
+    rows: npt.NDArray[np.integer] | None = None  # their places in the whole batch; None: all rows
 
 
 def shares(topic: Topic, batch: Batch, matches: Matches, connections: Mapping[int, Connection]) -> list[Share]:
-    """Who gets which rows of a batch."""
+    """Which connections get which rows of a batch."""
     if not len(matches.keys):
         return [Share(batch, tags, members) for tags, members in topic.audience()]
     if len(batch) == 1:
@@ -86,7 +86,7 @@ def _of_rows(topic: Topic, batch: Batch, found: Deliveries, connections: Mapping
 
 
 def _others(topic: Topic, batch: Batch, served: Mapping[int, object]) -> list[Share]:
-    """The connections that want every row and have not been served under more tags."""
+    """Shares for the connections that want every row and have none yet."""
     if not topic.everything.keys() & served.keys():
         return [Share(batch, tags, members) for tags, members in topic.audience()]
     made = []
@@ -107,7 +107,7 @@ def _taken(batch: Batch, rows: np.ndarray, taken: dict[bytes, Batch]) -> Batch:
 
 
 def _plain(offsets: np.ndarray, tags: np.ndarray) -> AnyTags:
-    """Tags that are the same for every row in their short form."""
+    """Tags in their short form, if they are the same for every row."""
     width = len(tags) // (len(offsets) - 1)
     if width * (len(offsets) - 1) == len(tags):
         table = tags.reshape(-1, width)
@@ -117,7 +117,7 @@ def _plain(offsets: np.ndarray, tags: np.ndarray) -> AnyTags:
 
 
 def _with_all(always: list[int], count: int, rows: np.ndarray, offsets: np.ndarray, tags: np.ndarray) -> AnyTags:
-    """The tags of a connection that wants every row, and some of them for other subscriptions too."""
+    """The tags of a connection that wants every row, and some rows for other subscriptions too."""
     base = row_by_row(tuple(always), count)
     more = np.zeros(count, np.int64)
     more[rows] = np.diff(offsets)

@@ -1,4 +1,4 @@
-"""A client as the core sees it."""
+"""A connection and its plain subscriptions, as the core keeps them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class PlainSubscription:
-    """What one client wants: the rows of its topics that satisfy `where`."""
+    """A plain subscription of one client: the rows of its topics that satisfy `where`."""
 
     connection: Connection
-    number: int  # the client's; the tag on what is delivered for it
+    number: int  # the client's number of it; the tag on its deliveries
     pattern: str
     where: str | None
     keys: dict[int, int]  # topic number -> key in the topic's table
-    since: dict[int, int]  # topic number -> rows that had come in when this began; only without `where`
+    since: dict[int, int]  # topic number -> the topic's `rows_in` when it began; only without `where`
 
 
 class PublisherIdentity:
-    """Whose messages they are. A named one outlives its connections, so that its stamps go on where they were."""
+    """The publisher of messages. A named one outlives its connections, so that its stamps keep increasing."""
 
     __slots__ = ("enrolled", "last_stamp", "name", "number")
 
@@ -49,9 +49,9 @@ KINDS: Final = get_args(Kind)
 
 
 class Connection:
-    """One connection. A plain record: who changes what, and why, is in `core`.
+    """One connection: a plain record, which the other modules of the core change.
 
-    Thousands of them are idle at any time, so what only busy ones need is made when it is needed.
+    Thousands of connections may be idle, so fields that only busy ones need are None until then.
     """
 
     __slots__ = (
@@ -67,64 +67,64 @@ class Connection:
         self.number = number
         self.peer = peer
         self.channel: Any = None  # the shell's; the core never touches it
-        self.receiver: Any = None  # the same
+        self.receiver: Any = None  # the shell's `Peer`
         self.kind: Kind = "client"
-        self.principal = ANONYMOUS  # who is at the other end, as far as that was shown
+        self.principal = ANONYMOUS  # the user or service at the other end
         self.name = ""
         self.instance = b""  # of the client: 16 bytes, the same over its connections
         self.publisher = NOBODY
         self.open = True
         self.greeted = False  # the handshake is done
         self.heard = now  # seconds, by the shell's monotonic clock
-        self.partial = 0  # bytes of an unfinished frame that were here at the last scan
-        self.heard_part = now  # when such a frame was last seen to have grown,
-        self.grown = 0  # bytes of it at the time
-        self.grown_at = now  # from which on it has to grow by a good piece
-        self.took = now  # when the client was last seen to take something, or had nothing to take
-        self.moved = False  # it took something since the last scan
-        self.paused = False  # what it sends is not read: it does not read answers, or too much of it is under way
-        self.halted: float | None = None  # since when, for want of memory
-        self.passes = 0  # whether it may send a frame all the same, or has: see `Memory.let_pass`
-        self.busy = False  # a request of it is carried out piece by piece, or elsewhere: what it sends next waits
+        self.partial = 0  # bytes of an unfinished frame at the last scan
+        self.heard_part = now  # when an unfinished frame was last seen to grow
+        self.grown = 0  # bytes of the unfinished frame at `grown_at`
+        self.grown_at = now  # when it last grew by `LEAST_PROGRESS`
+        self.took = now  # when the client last read bytes from its channel, or had none to read
+        self.moved = False  # it has read bytes since the last scan
+        self.paused = False  # its frames are not read: it does not read answers, or too much is under way
+        self.halted: float | None = None  # when it was paused because memory is short; None: it was not
+        self.passes = 0  # 0, `PASSES` or `PASSED`: a frame that it may send although paused; `MemoryAccount.let_pass`
+        self.busy = False  # a request of it is handled in pieces or in a thread: its later frames wait
         self.slow: str | None = None
 
-        self.window = 0  # bytes of deliveries that the client lets us send before it gives credit
-        self.credit = 0  # bytes of it that are left; may fall below zero by one frame
+        self.window = 0  # bytes of deliveries that may be sent before the client gives credit
+        self.credit = 0  # bytes of the window that are left; may fall below zero by one frame
         self.blocked = False  # the channel has not taken everything yet
         self.ready = False  # a delivery may be written at once: greeted, credit left, not blocked, nothing waiting
         self.backlog: Backlog | None = None
-        self.dropped: dict[int, int] | None = None  # rows lost by subscription, not yet told
+        self.dropped: dict[int, int] | None = None  # subscription -> dropped rows that the client was not told of
 
-        self.taken = 0  # bytes of puts that were carried out and not yet given back as credit
+        self.taken = 0  # bytes of puts that were handled and not yet given back as credit
         self.puts = 0
-        self.outstanding = 0  # bytes of puts that came in and were not given back
-        self.keys = 0  # topics of all its subscriptions
+        self.outstanding = 0  # bytes of puts that were received and not given back
+        self.keys = 0  # number of topics over all its subscriptions
         self.subscriptions: dict[int, PlainSubscription] | None = None
-        # Durable subscriptions, by its numbers; a request that the store has not answered yet holds its place.
+        # Durable subscriptions by the client's number; the request itself until the store has answered it.
         self.members: dict[int, tuple[LogSubscription, Member] | Subscribe] | None = None
-        # Plain subscriptions that were resumed and are behind, by number and number of the topic.
+        # Resumed plain subscriptions that are behind, by their number and the number of the topic.
         self.catchups: dict[tuple[int, int], LogSubscription] | None = None
-        self.positioned = 0  # what `Core.moves` was when the client was last told positions
-        self.places = False  # the client reads the places of rows in deliveries
-        self.atomic: list[Put] | None = None  # parts of an atomic put that wait for the last one
+        self.positioned = 0  # `Core.moves` when the client was last told positions
+        self.places = False  # the client reads log positions in DELIVER frames
+        self.atomic: list[Put] | None = None  # parts of an atomic put that wait for the last part
         self.owner: ConnectedClient | None = None  # of its transactions, once it has begun one
         self.types: set[int] | None = None  # fingerprints of the message types that the client knows
         self.announced: dict[int, int] | None = None  # topic number -> versions of its schema that the client knows
 
-        # Bytes that are held for it, as `Memory` counts them, beside `outstanding`.
-        self.coming = 0  # frames that are not carried out yet
+        # Bytes that are held for it, as `MemoryAccount` counts them, beside `outstanding`.
+        self.coming = 0  # frames that are not handled yet
         self.asking: dict[int, Asking] | None = None  # requests under way, by number
-        self.asked = 0  # their bytes, but for
-        self.dequeuing = 0  # those of dequeues
-        self.unsent = 0  # kept by the channel
-        self.queued = 0  # its share of what is in `backlog`
-        self.ahead = 0  # rows that were read for its own streams
+        self.asked = 0  # requests under way, without dequeues
+        self.dequeuing = 0  # dequeues under way
+        self.unsent = 0  # in the channel's write buffer
+        self.queued = 0  # its share of the batches in `backlog`
+        self.ahead = 0  # rows read from logs for its durable subscriptions and catch-ups
 
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.frames_out = self.dropped_rows = 0
 
     @property
     def incoming(self) -> int:
-        """Bytes that are held of what it sent."""
+        """Bytes of its own frames that are held."""
         return self.coming + self.outstanding - self.taken + self.asked
 
     @property
@@ -133,7 +133,7 @@ class Connection:
         return self.incoming + self.dequeuing + self.unsent + self.queued + self.ahead
 
     def settle(self) -> None:
-        """Work out `ready` after something changed."""
+        """Update `ready`."""
         self.ready = (
             self.open
             and self.greeted
@@ -143,7 +143,7 @@ class Connection:
         )
 
     def spend(self, credit: int, size: int, rows: int) -> None:
-        """Count a frame of so many bytes that is about to be written, and takes so much credit."""
+        """Count a frame of `size` bytes that is about to be written, and take `credit` for it."""
         self.credit -= credit
         self.bytes_out += size
         self.rows_out += rows
@@ -152,7 +152,7 @@ class Connection:
             self.ready = False
 
     def unspend(self, size: int, rows: int) -> None:
-        """A frame that was counted is not written."""
+        """Undo `spend` for a frame that is not written."""
         self.credit += size
         self.bytes_out -= size
         self.rows_out -= rows
@@ -160,7 +160,7 @@ class Connection:
         self.settle()
 
     def wait(self, item: Waiting) -> Backlog:
-        """Put a delivery behind what is already waiting."""
+        """Append a delivery to the backlog."""
         if self.backlog is None:
             self.backlog = Backlog()
         self.backlog.append(item)
@@ -168,7 +168,7 @@ class Connection:
         return self.backlog
 
     def policy(self, topic: Topic) -> str:
-        """What to do when this client is slow with a topic."""
+        """The slow-consumer policy of this client for a topic."""
         return self.slow or topic.slow
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""Which clients are gone or stuck: they say nothing, they do not read, or a frame of theirs does not end.
+"""Finds clients that are gone or stuck: they are silent, do not read, or do not finish a frame.
 
-All three are found by looking at each connection several times a heartbeat; messages only leave a time behind.
+A scan checks each connection several times per heartbeat; a message only records its time.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from milepost.broker.core.core import Core
     from milepost.broker.core.sessions.connection import Connection
 
-SILENT_HEARTBEATS: Final = 3  # without a sign of life before a client counts as gone
-SCANS: Final = 4  # of each heartbeat: a client that is gone is noticed so much of one late
-LEAST_PROGRESS: Final = 16_384  # bytes of a frame in `frame_s`: less is a drip
-HEARTBEAT_PING: Final = 0  # as clients number the pings whose answer is nobody's
+SILENT_HEARTBEATS: Final = 3  # heartbeats without any frame before a client counts as gone
+SCANS: Final = 4  # per heartbeat: a client that is gone is noticed up to a quarter of a heartbeat late
+LEAST_PROGRESS: Final = 16_384  # bytes that an unfinished frame must grow by in `frame_s`
+HEARTBEAT_PING: Final = 0  # number of the pings for which no caller waits
 
 Bytes = Callable[["Connection"], int]
 
 
 class Liveness:
-    """Looks at all connections."""
+    """Scans all connections."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -34,7 +34,7 @@ class Liveness:
         self.interval_s: Final = min(core.settings.heartbeat_s / SCANS, core.settings.frame_s / 2)
 
     def scan(self, now: float, partial: Bytes, waiting: Bytes) -> list[Effect]:
-        """Once every `interval_s`. How many bytes of an unfinished frame are here, and how many the channel keeps."""
+        """Called every `interval_s`. `partial`: bytes of an unfinished frame; `waiting`: bytes that wait to be sent."""
         effects: list[Effect] = []
         for connection in list(self._core.connections.values()):
             if connection.greeted and connection.open:
@@ -50,9 +50,9 @@ class Liveness:
             why = f"nothing of the {kept} bytes that wait for it was read for {self._silence_s:g} s"
             return self._core.refused(connection, TimedOut(why))
         if connection.paused:
-            # What it says is not read, so that nobody knows whether it does. Answers that it takes are a sign of life.
+            # Its frames are not read, so silence says nothing. Taking answers shows that it is alive.
             if not connection.blocked:
-                effects.append(Say(connection, Pong(HEARTBEAT_PING)))  # and so is this, to a client that pings
+                effects.append(Say(connection, Pong(HEARTBEAT_PING)))  # shows a client that pings that we are alive
             since = now if connection.halted is None or connection.passes == PASSED else connection.halted
             if now - since > self._core.settings.frame_s:
                 why = f"{connection.held} bytes are held for it, and the broker has none left (memory_bytes)"

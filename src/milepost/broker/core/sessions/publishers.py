@@ -1,4 +1,4 @@
-"""Who publishes: the handshake gives a client its number, its high water, and a name that is its alone."""
+"""Publishers: the handshake gives a client its publisher number, its high water, and exclusive use of its name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from milepost.wire import PROTOCOL, Hello, Welcome
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core
 
-MARKS_KEPT: Final = 100_000  # named publishers that are away and whose last stamp is remembered
+MARKS_KEPT: Final = 100_000  # disconnected named publishers whose last stamp is remembered
 INSTANCE_BYTES: Final = 16
 
 
 class Publishers:
-    """Those who are here, and those with a name who are away."""
+    """The connected publishers, and named ones that are disconnected."""
 
     def __init__(self, core: Core, draw: Callable[[], int]) -> None:
         self._core = core
@@ -33,7 +33,7 @@ class Publishers:
         self._away: dict[str, PublisherIdentity] = {}  # named, and not connected
 
     def hello(self, connection: Connection, hello: Hello, time_us: int) -> list[Effect]:
-        """A client introduces itself; raises what is wrong with it."""
+        """Handle a HELLO; raises if it is invalid."""
         if hello.protocol != PROTOCOL:
             raise HandshakeRefused(
                 f"this broker speaks protocol {PROTOCOL}, the client {hello.protocol}; upgrade the older of the two"
@@ -53,7 +53,7 @@ class Publishers:
             raise HandshakeRefused(f"an instance has {INSTANCE_BYTES} bytes, not {len(hello.instance)}")
         effects: list[Effect] = []
         if hello.instance in self._by_instance:
-            # Its acknowledgements would count after the new connection was told that they do not.
+            # Otherwise acknowledgements of the old connection could count after the new one was told of the last.
             again = ConnectionLost("this client has connected again")
             effects += self._core.refused(self._by_instance[hello.instance], again)
         publisher = self._publisher(hello.name, effects)
@@ -66,13 +66,13 @@ class Publishers:
         key = hello.name or (f"~{hello.instance.hex()}" if hello.resume and hello.instance else "")
         if not self._core.durable.on or not key:
             return [*effects, *self._welcome(connection, hello, time_us)]
-        self._core.greeting.pop(connection.number, None)  # it has said HELLO; from here on the store is waited for
-        # Whoever was called so before, through whichever broker of the store: nothing more of it is stored from now on.
+        self._core.greeting.pop(connection.number, None)  # no handshake timeout while the store answers
+        # `Enrol` fences an older connection of this name at any broker of the store: its later puts are not stored.
         enrol = Enrol(key, publisher.number, create=bool(hello.name))
         return [*effects, Write(enrol, partial(self._enrolled, connection, hello, time_us))]
 
     def _enrolled(self, connection: Connection, hello: Hello, time_us: int, outcome: Any) -> list[Effect]:
-        """The store has found or made the publisher of a HELLO."""
+        """Called when the store has found or made the publisher of a HELLO."""
         if not connection.open:
             return []
         if isinstance(outcome, MilepostError):
@@ -114,7 +114,7 @@ class Publishers:
         return [Say(connection, welcome)]
 
     def _publisher(self, name: str, effects: list[Effect]) -> PublisherIdentity:
-        """A publisher, known or new. An older connection of the same name is closed."""
+        """A known or new publisher. An older connection of the same name is closed."""
         if name in self._by_name:
             fenced = Fenced(f"another client called {name!r} has connected; names of clients are unique")
             effects += self._core.refused(self._by_name[name], fenced)
@@ -127,12 +127,12 @@ class Publishers:
                 return PublisherIdentity(number, name)
 
     def leave(self, connection: Connection) -> None:
-        """A connection is gone; a named publisher stays what it is."""
+        """Forget a connection that is gone; a named publisher keeps its number and last stamp."""
         publisher = connection.publisher
         if self._by_instance.get(connection.instance) is connection:
             del self._by_instance[connection.instance]
         if not publisher.name:
-            if not publisher.enrolled:  # what is stored goes by this number: nobody else may have it
+            if not publisher.enrolled:  # stored rows have its number: no other may use it
                 self._numbers.discard(publisher.number)
             return
         if self._by_name.get(publisher.name) is connection:

@@ -1,4 +1,4 @@
-"""What waits for a connection that is busy: its socket is full, or its credit used up."""
+"""The backlog of a connection: deliveries that wait because its socket is full or its credit is used up."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from milepost.broker.core.topics.topic import Topic
 
 
-LARGE_BATCH: Final = 16 << 20  # bytes, from which on a frame may become too long with its tags
+LARGE_BATCH: Final = 16 << 20  # bytes; a larger batch may exceed the frame limit with its tags
 
 
 class Place(NamedTuple):
     """Where the rows of a delivery are in the log of a durable topic."""
 
     log: int
-    first: int  # offset of the batch's first row, or what `rows` counts from
-    end: int  # before it, the connection has had everything that it wants: rows that match none of its predicates too
-    rows: npt.NDArray[np.integer] | None = None  # offset of each row, minus `first`; None: one after the other
+    first: int  # offset of the batch's first row, or the base of `rows`
+    end: int  # all rows before it were delivered to the connection, or match none of its predicates
+    rows: npt.NDArray[np.integer] | None = None  # offset of each row, minus `first`; None: consecutive offsets
 
     @property
     def told(self) -> tuple[int, int]:
-        """As a DELIVER has it."""
+        """The log and end, as a DELIVER frame has them."""
         return self.log, self.end
 
     def halves(self, middle: int) -> tuple[Place, Place]:
@@ -46,14 +46,14 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Waiting:
-    """A delivery that could not leave at once."""
+    """A delivery that could not be sent at once."""
 
     topic: Topic
     batch: Batch  # the connection's rows, often shared with other connections
     tags: tuple[int, ...] | Tags
-    size: int  # bytes of its frame, were it sent alone
-    held: int = 0  # bytes of it that count for this connection: those that want the same rows share them
-    place: Place | None = None  # of a durable topic, for a client that reads it
+    size: int  # bytes of its frame if it is sent alone
+    held: int = 0  # bytes counted for this connection: connections that share the rows share the bytes
+    place: Place | None = None  # for rows of a durable topic, if the client reads places
 
     def halves(self) -> tuple[Waiting, Waiting]:
         """The same rows as two deliveries."""
@@ -73,7 +73,7 @@ class Waiting:
 
 @dataclass(slots=True)
 class CreditHold:
-    """Credit that a publisher does not get back before `backlogs` connections have room again."""
+    """Credit that a publisher gets back when this number of `backlogs` have room again."""
 
     publisher: Connection
     size: int
@@ -97,9 +97,9 @@ class Backlog:
         self.rows += len(item.batch)
 
     def joined(self, most: int) -> Waiting:
-        """The oldest delivery, with as many of the following as fit into one frame of about `most` bytes.
+        """Remove the oldest deliveries and join them into one, for a frame of about `most` bytes.
 
-        Deliveries join when they are of one topic and schema: rows of many publishers become one batch here.
+        Neighbours of one topic and schema are joined, so rows of many publishers become one batch here.
         """
         waiting = self.waiting
         if len(waiting) == 1:
@@ -116,17 +116,17 @@ class Backlog:
         return Waiting(first.topic, batch, _joined_tags(parts), size, held, _joined_place(parts))
 
     def put_back(self, item: Waiting) -> None:
-        """Let something be the next again."""
+        """Put a delivery back at the front."""
         self.waiting.appendleft(item)
         self.bytes += item.size
         self.held += item.held
         self.rows += len(item.batch)
 
     def drop(self, most: int, slow_of: str | None) -> dict[int, int]:
-        """Drop the oldest until at most `most` bytes wait; rows lost, by subscription.
+        """Drop the oldest deliveries until at most `most` bytes wait; returns the rows dropped, by subscription.
 
-        `slow_of` is the client's own policy; without one, each delivery follows its topic's, and only those that
-        may be dropped are.
+        `slow_of` is the client's own policy. Without one, only deliveries whose topic has the policy "drop" are
+        dropped.
         """
         lost: dict[int, int] = {}
         kept: deque[Waiting] = deque()
@@ -137,13 +137,13 @@ class Backlog:
                     lost[tag] = lost.get(tag, 0) + rows
             else:
                 kept.append(item)
-                most -= item.size  # it stays, and its bytes were taken off by _pop
+                most -= item.size  # it is put back later; `_pop` has subtracted its bytes
         while kept:
             self.put_back(kept.pop())
         return lost
 
     def drop_all(self) -> dict[int, int]:
-        """Drop everything; rows lost, by subscription."""
+        """Drop everything; returns the rows dropped, by subscription."""
         lost: dict[int, int] = {}
         while self.waiting:
             for tag, rows in _counts(self._pop()).items():
@@ -207,13 +207,13 @@ def _joined_place(parts: list[Waiting]) -> Place | None:
 
 
 def row_by_row(tags: tuple[int, ...] | Tags, rows: int) -> Tags:
-    """The same tags, written for each row."""
+    """The same tags, repeated for each row."""
     if isinstance(tags, Tags):
         return tags
     return Tags(np.arange(rows + 1, dtype=np.uint32) * np.uint32(len(tags)), np.tile(np.array(tags, np.uint32), rows))
 
 
 def too_long(batch: Batch, tags: tuple[int, ...] | Tags) -> bool:
-    """Whether a delivery does not fit into one frame; of one row, nothing can be split off."""
+    """Whether a delivery must be split to fit into one frame; a single row cannot be."""
     tagged = len(tags.subscriptions) + len(tags.offsets) if isinstance(tags, Tags) else len(tags)
     return len(batch.data) + 4 * tagged + 64 > limits.FRAME_BYTES and len(batch) > 1

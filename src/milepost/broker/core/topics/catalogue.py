@@ -1,6 +1,6 @@
 """The topics of a broker and the subscriptions to them: what clients declare, delete, subscribe to and list.
 
-Each request adds what others are to be told to `effects`, and raises what is wrong with it, before anything changed.
+Each request adds messages for other clients to `effects`, or raises an error before it changes anything.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from milepost.schema import Schema
 from milepost.wire import Declare, Delete, Dropped, Reply, Subscribe, Unsubscribe
 from milepost.wire.control import failure
 
-SKIPPED_TOLD: Final = 100  # topics of a pattern whose schema `where` does not fit, in the reply
-SKIPPED_CHARS: Final = 500  # of the reason
-COVERED_AT_ONCE: Final = 25  # topics of a pattern in one round of the event loop: each takes some 20 to 200 µs
-FORGOTTEN_AT_ONCE: Final = 500  # topics that subscriptions are taken from in one round: each takes some 10 µs
-NAMES_COMPARED: Final = 200  # topics, for a near name in an error: it is looked for in the event loop
+SKIPPED_TOLD: Final = 100  # topics that a reply names because `where` does not fit their schema
+SKIPPED_CHARS: Final = 500  # of the reason for each
+COVERED_AT_ONCE: Final = 25  # topics subscribed to in one round of the event loop: each takes about 20 to 200 µs
+FORGOTTEN_AT_ONCE: Final = 500  # topics unsubscribed from in one round: each takes about 10 µs
+NAMES_COMPARED: Final = 200  # topics compared to suggest a name in an error, in the event loop
 
 
 class Covering(NamedTuple):
@@ -43,20 +43,20 @@ class Covering(NamedTuple):
 
     subscription: PlainSubscription
     request: Subscribe
-    then: Callable[[dict[str, Any]], list[Effect]]  # what its client is told, when it has all
-    topics: list[Topic]  # that it does not have yet, the first at the end
+    then: Callable[[dict[str, Any]], list[Effect]]  # called with the reply's value when it has all topics
+    topics: list[Topic]  # that are still to be added, the first at the end
     skipped: dict[str, str]  # topics whose schema `where` does not fit, with the reason
-    behind: dict[str, int]  # durable topics of which it has missed rows, with the store's number
-    positions: dict[int, dict[int, int]]  # the store's number -> where the others begin
+    behind: dict[str, int]  # durable topics of which it has missed rows -> the store's number
+    positions: dict[int, dict[int, int]]  # the store's number -> where it begins in other durable topics
 
 
 class Catalogue:
-    """Topics by name and by number. `connections` is the core's, and only looked at."""
+    """Topics by name and by number. `connections` belongs to the core, and is only read here."""
 
     def __init__(self, connections: Mapping[int, Connection], cache: Cache) -> None:
         self.topics: Final[dict[str, Topic]] = {}
         self.numbered: Final[dict[int, Topic]] = {}
-        self.stored: Final[dict[int, Topic]] = {}  # durable ones, by the store's number
+        self.stored: Final[dict[int, Topic]] = {}  # durable topics, by the store's number
         self.past: Final[Counter[str]] = Counter()  # totals of topics that were deleted
         self.predicates: Final = Predicates(cache)
         self.connections = connections
@@ -87,7 +87,7 @@ class Catalogue:
         return {"number": topic.number, "created": created}
 
     def add(self, name: str, schemas: list[Schema], slow: str, effects: list[Effect], stored: int = 0) -> Topic:
-        """A topic that was not there; `stored` is the store's number of a durable one."""
+        """Add a new topic; `stored` is the store's number of a durable one."""
         topic = Topic(self._numbers + 1, name, schemas[0], slow, self.predicates)
         if len(schemas) > 1:
             topic.add_versions(schemas[1:])
@@ -105,7 +105,7 @@ class Catalogue:
         return topic
 
     def require_compiled(self, name: str, schemas: list[Schema]) -> None:
-        """Raise `Uncompiled` within an attempt, unless a topic can be added, or its versions, without long work."""
+        """Raise `Uncompiled` within an attempt, unless a topic or its versions can be added without long work."""
         topic = self.topics.get(name)
         if topic is None:
             planned = Topic(0, name, schemas[0], SLOW[0], self.predicates)
@@ -117,7 +117,7 @@ class Catalogue:
             topic.prepare_versions(new)
 
     def add_versions(self, topic: Topic, schemas: list[Schema], effects: list[Effect]) -> None:
-        """Versions of a topic's schema that were found to be right. `Uncompiled` as from `Topic.add_versions`."""
+        """Add versions that `require_follows` has accepted. Raises `Uncompiled` as `Topic.add_versions` does."""
         topic.add_versions(schemas)
         for each in self._interested(topic):
             self.announce(each, topic, effects)
@@ -135,7 +135,7 @@ class Catalogue:
                 "extensions of one version stand beside each other when that version is declared before them",
                 tuple(each.path for each in found),
             )
-        topic.family.joined(schema)  # raises when no schema has everything
+        topic.family.joined(schema)  # raises when no merged schema exists
 
     def delete(self, request: Delete, effects: list[Effect]) -> dict[str, Any]:
         topic = self.require(request.name)
@@ -161,7 +161,7 @@ class Catalogue:
     def subscribe(
         self, connection: Connection, request: Subscribe, then: Callable[[dict[str, Any]], list[Effect]]
     ) -> list[Effect]:
-        """Subscribe. To a pattern with many topics it is done some at a time; `then` answers when it has all."""
+        """Subscribe; to the topics of a pattern, some at a time. `then` makes the reply when all are done."""
         require_pattern(request.pattern)
         mine = connection.subscriptions or {}
         if request.subscription in mine:
@@ -206,7 +206,7 @@ class Catalogue:
         return effects + self._cover_some(covering)
 
     def _cover_some(self, covering: Covering) -> list[Effect]:
-        """Let a subscription to a pattern have some more of its topics."""
+        """Subscribe to some more topics of a pattern."""
         subscription, request, then, topics, skipped, behind, positions = covering
         connection = subscription.connection
         connection.busy = False
@@ -215,7 +215,7 @@ class Catalogue:
         effects: list[Effect] = []
         for topic in [topics.pop() for _ in range(min(COVERED_AT_ONCE, len(topics)))]:
             if self.numbered.get(topic.number) is not topic or topic.number in subscription.keys:
-                continue  # it was deleted since, or came back: whoever adds a topic looks for patterns
+                continue  # it was deleted meanwhile, or made again: `add` has subscribed to it then
             if is_behind(topic, request) and topic.fits(request.where):
                 behind[topic.name] = topic.stored
                 self.announce(subscription.connection, topic, effects)
@@ -232,7 +232,7 @@ class Catalogue:
         return effects + then(value)
 
     def _cover(self, subscription: PlainSubscription, topic: Topic, effects: list[Effect]) -> str | None:
-        """Let a subscription to a pattern have a topic too; why not, when its predicate does not fit the schema."""
+        """Add a topic to a subscription to a pattern; returns the reason if that fails, e.g. for the predicate."""
         try:
             limits.require("WILDCARD_TOPICS", len(subscription.keys) + 1, "the topics of one pattern")
             topic.subscribe(subscription)
@@ -242,7 +242,7 @@ class Catalogue:
         return None
 
     def unsubscribe(self, connection: Connection, request: Unsubscribe) -> list[Effect]:
-        """Remove a subscription; one to a pattern from some topics at a time."""
+        """Remove a subscription; from the topics of a pattern, some at a time."""
         connection.busy = False
         if not connection.open:
             return []
@@ -258,7 +258,7 @@ class Catalogue:
         return [Say(connection, Reply(request=request.request, value={}))]
 
     def forget(self, connection: Connection, then: Callable[[Connection], None]) -> list[Effect]:
-        """Remove the subscriptions of a connection that is gone, some at a time; `then` is called when that is done."""
+        """Remove the subscriptions of a connection that is gone, some at a time, and then call `then`."""
         mine = connection.subscriptions or {}
         left = FORGOTTEN_AT_ONCE
         while mine and left > 0:
@@ -277,7 +277,7 @@ class Catalogue:
         self._forget(subscription, len(subscription.keys))
 
     def _forget(self, subscription: PlainSubscription, most: int) -> int:
-        """Take a subscription from so many of its topics at most; from how many."""
+        """Remove a subscription from at most this many of its topics; returns from how many."""
         self._wild.pop((subscription.connection.number, subscription.number), None)
         some = list(islice(subscription.keys, most))
         for number in some:
@@ -285,7 +285,7 @@ class Catalogue:
         return len(some)
 
     def announce(self, connection: Connection, topic: Topic, effects: list[Effect]) -> None:
-        """Tell a client about a topic, unless it knows, or is gone."""
+        """Tell a client about a topic, unless it knows the topic or is gone."""
         if not connection.open:
             return
         if connection.announced is None:

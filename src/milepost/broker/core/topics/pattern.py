@@ -17,28 +17,28 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_\-]+")
 
 
 def require_name(name: str) -> None:
-    """Raise `BrokerError` for what cannot be the name of a topic."""
+    """Raise `BrokerError` for an invalid topic name."""
     _require(name, wild=False)
 
 
 def require_pattern(pattern: str) -> None:
-    """Raise `BrokerError` for what is neither the name of a topic nor a pattern."""
+    """Raise `BrokerError` for a text that is neither a topic name nor a pattern."""
     _require(pattern, wild=True)
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a text may stand for several topics."""
+    """Whether a text has wildcards."""
     return "*" in text or ">" in text
 
 
 def covers(pattern: str, name: str) -> bool:
-    """Whether a pattern, or a name as a pattern of itself, stands for a topic."""
+    """Whether a pattern, or a plain name, matches the name of a topic."""
     return _expression(pattern).fullmatch(name) is not None
 
 
 @lru_cache(maxsize=1_000)
 def _expression(pattern: str) -> re.Pattern[str]:
-    """What the names of a pattern's topics match: a broker may have 100,000 of them."""
+    """The regular expression of a pattern: a broker may match it with 100,000 topic names."""
     parts = {"*": r"[^.]+", ">": r".+"}
     return re.compile(r"\.".join(parts.get(word) or re.escape(word) for word in pattern.split(".")))
 

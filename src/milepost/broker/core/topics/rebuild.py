@@ -1,9 +1,9 @@
-"""The versions of a topic as they will be with further schemas, and their indexes: made outside of the event loop.
+"""Rebuilds the versions of a topic and their indexes when schemas are added, outside of the event loop.
 
-Each subscription of the topic is read anew against each version. That is done in rounds: the core hands the versions
-and the subscriptions that are to be added to a thread, and touches neither before they are back. Subscriptions that
-come and go meanwhile are noted in order. What is left after a round is little, and the event loop does it itself;
-otherwise there is another round.
+Each predicate of the topic is compiled again for each version, in rounds. For a round, the core gives the versions and
+the pending changes to a thread, and touches neither until the thread returns them. Subscriptions that are added or
+removed meanwhile are noted in order. If few changes are left after a round, the event loop makes them itself;
+otherwise another round follows.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ from milepost.schema import Versions
 if TYPE_CHECKING:
     from milepost.broker.core.topics.topic import Topic, Version
 
-AT_ONCE: Final = 2_000  # characters of predicates, times versions, that are compiled in the event loop: some 5 ms
+AT_ONCE: Final = 2_000  # characters of predicates, times versions, that the event loop compiles itself: about 5 ms
 
 Change: TypeAlias = tuple[bool, int, str | None]
-"""Whether it is a durable subscription, its key, and its predicate; None: it is gone."""
+"""Whether the subscription is durable, its key, and its predicate; None: it was removed."""
 
 
 class Rebuild:
-    """One of them, for the core's thread. Several events may wait for one."""
+    """One rebuild; only the core's thread uses it. Several events may wait for it."""
 
     def __init__(self, topic: Topic, family: Versions, predicates: Predicates) -> None:
         self.family = family
         self._predicates = predicates
         self._versions: dict[int, Version] = {}
-        self._round: Round | None = None  # elsewhere
+        self._round: Round | None = None  # that a thread is working on
         self._changes: list[Change] = [
             *[(False, key, each.where) for key, each in topic.subscriptions.items()],
             *[(True, key, each.where) for key, each in topic.log_subscriptions.items() if each.follows],
         ]
 
     def note(self, durable: bool, key: int, where: str | None) -> None:
-        """A subscription has come, or is gone."""
+        """Note a subscription that was added, or removed (None)."""
         self._changes.append((durable, key, where))
 
     @property
     def away(self) -> bool:
-        """Whether a round is elsewhere: the versions are not to be touched."""
+        """Whether a thread is working on a round: the versions must not be touched."""
         return self._round is not None
 
     def prepare(self) -> None:
-        """Raise `Uncompiled`, as long as what is left is too much for the event loop."""
+        """Raise `Uncompiled` while the changes that are left are too many for the event loop."""
         results = self._predicates.results or {}
         if self._round is not None and results.get(self) is self._round:
-            self._round = None  # it is back
+            self._round = None  # the thread has finished it
         if self._round is None and self._long:
             self._round = self._next_round()
         if self._round is not None:
             self._predicates.require_done(partial(self._round.work, self))
-            self._round = None  # it was done on the spot
+            self._round = None  # it was done at once
 
     def finish(self) -> dict[int, Version]:
-        """Do the rest; the versions. After `prepare`."""
+        """Make the remaining changes, and return the versions. Call `prepare` before."""
         for _ in self._next_round().work(self):
             pass
         return self._versions
 
     def give_up(self) -> None:
-        """Nobody needs it any more: another version came first."""
+        """Stop the round under way: another version was added first."""
         if self._round is not None:
             self._round.stopped = True
 
@@ -80,20 +80,20 @@ class Rebuild:
 
 
 class Round:
-    """Changes on their way into the indexes.
+    """Changes that are being made to the indexes.
 
-    Whatever works on it does so in one thread, a step at a time: what waits for the same round helps to finish it.
+    All events that wait for a round run its `work` in one thread, a step at a time, and so finish it together.
     """
 
     def __init__(self, family: Versions, versions: dict[int, Version], changes: deque[Change], cache: Cache) -> None:
-        self.stopped = False  # nobody needs the rest
+        self.stopped = False  # the remaining changes are not needed
         self._family = family
         self._versions = versions
         self._changes = changes
         self._cache = cache
 
     def work(self, rebuild: Rebuild) -> Work:
-        """Make the changes, one at a time; the outcome says that this round is back."""
+        """Make the changes, one at a time; the outcome tells `prepare` that this round is finished."""
         if not self._versions:
             from milepost.broker.core.topics.topic import Version
 
@@ -102,7 +102,7 @@ class Round:
         while self._changes and not self.stopped:
             self._make(*self._changes.popleft())
             yield
-        results: Results = {rebuild: self}  # an event that waits for the rebuild keeps it
+        results: Results = {rebuild: self}  # the event that waits keeps the rebuild alive
         return results
 
     def _make(self, durable: bool, key: int, where: str | None) -> None:
@@ -115,5 +115,5 @@ class Round:
             try:
                 predicate = self._cache.compile(where, version.read_as)
             except MilepostError:
-                continue  # it made sense of the version it was written for; here it can be true of no row
+                continue  # it fits the version it was written for; in this one it matches no row
             (version.log_index if durable else version.index).add(key, predicate)

@@ -1,4 +1,4 @@
-"""Consumers that do not keep up: what becomes of rows that wait for a connection when there are too many."""
+"""Slow consumers: what happens when too many rows wait for a connection."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def overfull(
     effects: list[Effect],
     full: list[Backlog],
 ) -> None:
-    """Do with a connection what its policy says, now that more than `most` bytes wait for it.
+    """Apply the slow-consumer policy to a connection for which more than `most` bytes wait.
 
-    To throttle, it is added to those that are `full`: the publisher's credit waits for them.
+    To throttle, its backlog is added to `full`: the publisher's credit waits for these backlogs.
     """
     policy = connection.policy(topic)
     if policy == "disconnect":
@@ -45,7 +45,7 @@ def overfull(
             core.admission.release(backlog, effects)
         _count(core, connection, lost)
         if lost and not connection.blocked:
-            # It reads, but gives no credit: it can be told already now.
+            # The client reads but gives no credit, so it can be told now.
             tell_dropped(connection, effects)
     else:
         full.append(backlog)
@@ -62,7 +62,7 @@ def _count(core: Core, connection: Connection, lost: dict[int, int]) -> None:
 
 
 def tell_dropped(connection: Connection, effects: list[Effect]) -> None:
-    """Tell a client which rows it will not get, if there are any that it does not know of."""
+    """Tell a client of dropped rows that it was not told of yet."""
     if connection.dropped:
         told = list(connection.dropped.items())
         connection.dropped = None

@@ -1,4 +1,4 @@
-"""A topic: a name with its schemas, and who wants which rows of it."""
+"""A topic: a name with its schemas, and its subscriptions."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from milepost.match import Index
 
 SLOW: Final = ("throttle", "drop", "disconnect")
-NOBODY: Final = 0  # as the owner of a key that nobody has; connections count from 1
-EVERYTHING: Final = -1  # as the key of a subscription without a predicate
+NOBODY: Final = 0  # owner of an unused key; connection numbers start at 1
+EVERYTHING: Final = -1  # key of a subscription without a predicate
 
 
 class Version:
-    """One version of a topic's schema, and the predicates as they read its rows.
+    """One version of a topic's schema, and the predicates compiled for its rows.
 
-    `merged` has everything that any version has: what a version lacks, predicates find absent.
+    `merged` has the fields of all versions; to a predicate, a field that this version lacks is absent.
     """
 
     def __init__(self, schema: Schema, merged: Schema) -> None:
@@ -45,7 +45,7 @@ class Version:
 
     @cached_property
     def index(self) -> Index:
-        """The predicates. Made with the first of them: Numba may come with it, which takes a second to import."""
+        """The predicates of plain subscriptions. Made with the first one: it may import Numba, which takes a second."""
         from milepost.match import Index
 
         return Index(self.read_as)
@@ -59,21 +59,21 @@ class Version:
 
     @property
     def evaluated(self) -> int:
-        """Distinct predicates of plain subscriptions that are evaluated: those that no index answers."""
+        """Number of distinct predicates of plain subscriptions that the index cannot answer: they are evaluated."""
         return self.index.evaluations if "index" in self.__dict__ else 0
 
     @property
     def followers(self) -> Index | None:
-        """`log_index`, if there are any."""
+        """`log_index`, if it has predicates."""
         return self.log_index if "log_index" in self.__dict__ and len(self.log_index) else None
 
     def view(self, batch: Batch) -> Batch:
-        """The rows of a batch of this version as the predicates read them."""
+        """A batch of this version in the form that the predicates read."""
         return batch if self.schema is self.merged else batch.read_as(self.merged)
 
 
 class Topic:
-    """Who wants which rows. Keys number the subscriptions that have a predicate; they are dense and used again."""
+    """A topic and its subscriptions. Keys number the subscriptions with a predicate; they are dense and reused."""
 
     def __init__(self, number: int, name: str, schema: Schema, slow: str, predicates: Predicates) -> None:
         self.number = number
@@ -82,41 +82,41 @@ class Topic:
         self.family = Versions.of([schema])
         self._told: Announcement | None = None
         self.versions: dict[int, Version] = {}  # by fingerprint
-        self.subscriptions: dict[int, PlainSubscription] = {}  # by key; those with a predicate
-        self.everything: dict[int, list[int]] = {}  # connection number -> tags of its subscriptions without one
+        self.subscriptions: dict[int, PlainSubscription] = {}  # with a predicate, by key
+        self.everything: dict[int, list[int]] = {}  # connection number -> tags of its subscriptions without a predicate
         self.owners: npt.NDArray[np.int32] = np.zeros(16, np.int32)  # key -> connection number
-        self.tags: npt.NDArray[np.uint32] = np.zeros(16, np.uint32)  # key -> the client's number
+        self.tags: npt.NDArray[np.uint32] = np.zeros(16, np.uint32)  # key -> the client's number of the subscription
         self.counts: npt.NDArray[np.int64] = np.zeros(16, np.int64)  # key -> rows that matched
-        self.evaluated = 0  # distinct predicates that no index answers, of plain subscriptions to the newest version
-        # For rows of the log that the shell is to match, in order: the sources whose credit goes back when it has.
+        self.evaluated = 0  # the largest `Version.evaluated` of its versions
+        # For each batch of stored rows that the shell is matching, in order: puts whose credit is returned afterwards.
         self.unmatched: deque[list[Any]] = deque()
-        self.examining = 0  # batches that are being matched on a snapshot right now
+        self.examining = 0  # batches that are being matched on a snapshot
         self._predicates = predicates
         # Connection number -> its predicates that no index answers, and how many of its subscriptions have each.
         self._by_connection: dict[int, Counter[str | None]] = {}
         self._members: dict[int, Connection] = {}
         self._audience: list[tuple[tuple[int, ...], list[Connection]]] | None = None
         self._free: list[int] = []
-        self._resting: list[int] = []  # keys that a snapshot in use may still name
+        self._resting: list[int] = []  # freed keys that a snapshot in use may still contain
         self._keys = 0
 
         self.stored = 0  # the store's number of a durable topic; 0: a live one
         self.retention = Retention()
-        self.ends: dict[int, int] = {}  # log -> the offset of the next row
-        # The broker's own log -> the offset after the last row that went to plain subscriptions. Rows that are stored
-        # and that the core has not heard of may be in `ends` already.
+        self.ends: dict[int, int] = {}  # log -> the offset after its last row
+        # The broker's own log -> the offset after the last row that went to plain subscriptions. `ends` may be ahead:
+        # it may include stored rows whose commit the core has not been told of.
         self.entered: dict[int, int] = {}
-        self.moved = 0  # what `Core.moves` was when its logs last grew
-        self.log_subscriptions: dict[int, LogSubscription] = {}  # durable subscriptions that clients are attached to
-        self._log_keys: list[int] = []  # used before, and free
+        self.moved = 0  # `Core.moves` when its logs last grew
+        self.log_subscriptions: dict[int, LogSubscription] = {}  # by key: those that are served
+        self._log_keys: list[int] = []  # free keys of them
 
         self.rows_in = self.rows_out = self.bytes_in = self.bytes_out = self.batches_in = 0
-        self._rebuilds: WeakSet[Rebuild] = WeakSet()  # under way; those who wait for one keep it
+        self._rebuilds: WeakSet[Rebuild] = WeakSet()  # under way; the events that wait for one keep it alive
         self.versions[schema.fingerprint] = Version(schema, schema)
 
     @property
     def schema(self) -> Schema:
-        """What predicates are written for: everything that any version has. Mostly that is the newest version."""
+        """The schema that predicates are written for: the fields of all versions, mostly the newest version."""
         return self.family.merged
 
     @property
@@ -125,7 +125,7 @@ class Topic:
         return self.family.schemas
 
     def announcement(self) -> Announcement:
-        """What clients are told. Printing schemas takes its time, and a new version goes to thousands: made once."""
+        """The announcement for clients. Made once: printing schemas is slow, and thousands of clients get it."""
         if self._told is not None and self._told.slow == self.slow and len(self._told.schemas) == len(self.schemas):
             return self._told
         texts = [str(schema.message_type or schema) for schema in self.schemas]
@@ -140,24 +140,24 @@ class Topic:
         return self._told
 
     def add_versions(self, schemas: list[Schema]) -> None:
-        """Take rows of further versions too. All predicates are read anew, against what all versions have now.
+        """Add versions of the schema. All predicates are compiled again for the new merged schema.
 
-        Raises `Uncompiled`, and changes nothing, when that is too much for the event loop and not done yet.
+        Raises `Uncompiled`, and changes nothing, when that is too long for the event loop and not done yet.
         """
         rebuild = self.prepare_versions(schemas)
         self.versions = rebuild.finish()
         self._count_evaluated()
         self.family = rebuild.family
         for other in self._rebuilds:
-            other.give_up()  # they were for the versions of before
+            other.give_up()  # they are for the old versions
         self._rebuilds.clear()
 
     def prepare_versions(self, schemas: list[Schema]) -> Rebuild:
-        """The versions that there will be, unless that raises `Uncompiled`."""
+        """The rebuild for these versions, ready to be finished; or raises `Uncompiled`."""
         wanted = self.family
         for schema in schemas:
             wanted = wanted.joined(schema)
-        # Outside of an attempt nothing waits for a rebuild that is elsewhere.
+        # Outside of an attempt, the caller cannot wait for a rebuild that a thread is working on.
         waits = self._predicates.results is not None
         same = [each for each in self._rebuilds if each.family.schemas == wanted.schemas and (waits or not each.away)]
         rebuild = same[0] if same else Rebuild(self, wanted, self._predicates)
@@ -170,7 +170,7 @@ class Topic:
             rebuild.note(durable, key, where)
 
     def serve(self, subscription: LogSubscription) -> None:
-        """Clients are attached to a durable subscription. `QueryError` when it does not fit the topic's schemas."""
+        """Serve a durable subscription. Raises `QueryError` when its predicate does not fit the topic's schemas."""
         if subscription.where is not None:
             self.require(subscription.where)
         subscription.key = self._log_keys.pop() if self._log_keys else len(self.log_subscriptions) + 1
@@ -183,17 +183,17 @@ class Topic:
                 limits.require("EVALUATED_PER_TOPIC", newest.evaluated + 1, f"{self._evaluated_what}, of durable ones")
 
     def require(self, where: str) -> None:
-        """Raise what is wrong with a predicate, if anything is; `Uncompiled` as `require_compiled` does."""
+        """Raise for an invalid predicate; raises `Uncompiled` as `require_compiled` does."""
         self.require_compiled([where])
         self._predicates.compile(where, self.schema)
 
     def require_compiled(self, texts: Iterable[str]) -> None:
-        """Raise `Uncompiled` within an attempt, unless these predicates are at hand for all versions."""
+        """Raise `Uncompiled` within an attempt, unless these predicates are compiled for all versions."""
         read_as = [self.schema, *(version.read_as for version in self.versions.values())]
         self._predicates.require((text, schema) for text in texts for schema in read_as)
 
     def fits(self, where: str | None) -> bool:
-        """Whether a predicate makes sense of the topic's schemas."""
+        """Whether a predicate fits the topic's schemas."""
         try:
             return where is None or bool(self._predicates.compile(where, self.schema))
         except MilepostError:
@@ -205,11 +205,11 @@ class Topic:
             try:
                 version.log_index.add(subscription.key, self._predicates.compile(subscription.where, version.read_as))
             except MilepostError:
-                pass  # it made sense of the version it was written for; here it can be true of no row
+                pass  # it fits the version it was written for; in this one it matches no row
         self._note(True, subscription.key, subscription.where)
 
     def leave(self, subscription: LogSubscription) -> None:
-        """Nobody is attached to a durable subscription any more."""
+        """Stop serving a durable subscription."""
         if self.log_subscriptions.get(subscription.key) is not subscription:
             return
         del self.log_subscriptions[subscription.key]
@@ -221,14 +221,14 @@ class Topic:
             self._note(True, subscription.key, None)
 
     def predicate(self, where: str, version: Version) -> Predicate | None:
-        """A predicate as it reads rows of a version; None when it can be true of none."""
+        """A predicate compiled for a version; None when it can match no row of it."""
         try:
             return self._predicates.compile(where, version.read_as)
         except QueryError:
             return None
 
     def subscribe(self, subscription: PlainSubscription) -> None:
-        """Add a subscription. A predicate that does not fit the schemas raises its error, and nothing changes."""
+        """Add a subscription. Raises, and changes nothing, when its predicate does not fit the schemas."""
         connection = subscription.connection
         limits.require(
             "SUBSCRIPTIONS_PER_CONNECTION", connection.keys + 1, "the topics of all subscriptions of a connection"
@@ -283,11 +283,10 @@ class Topic:
         return f"the predicates on topic {self.name} that no index answers, and that are evaluated for each message"
 
     def _count_evaluated(self) -> None:
-        # `index` is made when it is needed, so a version without predicates may have none.
         self.evaluated = max((each.evaluated for each in self.versions.values()), default=0)
 
     def unsubscribe(self, subscription: PlainSubscription) -> None:
-        """Remove a subscription that this topic has."""
+        """Remove a subscription of this topic."""
         key = subscription.keys.pop(self.number)
         subscription.since.pop(self.number, None)
         subscription.connection.keys -= 1
@@ -315,7 +314,7 @@ class Topic:
         (self._resting if self.examining else self._free).append(key)
 
     def examined(self) -> None:
-        """A batch that was being matched is done."""
+        """Called when a batch is matched: free the keys of ended subscriptions once no snapshot is in use."""
         self.examining -= 1
         if not self.examining and self._resting:
             self._free += self._resting
@@ -332,17 +331,17 @@ class Topic:
 
     @property
     def position(self) -> dict[int, int]:
-        """How far plain subscriptions have been served; of other brokers' logs, where they end."""
+        """The position up to which plain subscriptions were served; for logs of other brokers, their ends."""
         return self.ends | self.entered
 
     def rows_of(self, subscription: PlainSubscription) -> int:
-        """How many rows were for a subscription."""
+        """How many rows matched a subscription."""
         key = subscription.keys[self.number]
         return int(self.counts[key]) if key != EVERYTHING else self.rows_in - subscription.since[self.number]
 
     @property
     def receivers(self) -> int:
-        """Roughly how many connections or subscriptions a batch is looked at for."""
+        """Roughly how many connections or subscriptions a batch may go to."""
         return len(self.everything) + len(self.subscriptions)
 
     def __len__(self) -> int:
