@@ -184,7 +184,7 @@ def test_a_checkpoint_of_another_pipeline_is_refused(broker: str, tmp_path: Path
     pipeline = Pipeline.from_toml(RULES.format(name="own", broker=broker))
     with Runner(pipeline, checkpoint=tmp_path / "own"):
         pass
-    with pytest.raises(ConfigError, match="is that of pipeline 'own', and this one is 'other'"):
+    with pytest.raises(ConfigError, match="belongs to pipeline 'own', not to 'other'"):
         with Runner(Pipeline.from_toml(RULES.format(name="other", broker=broker)), checkpoint=tmp_path / "own"):
             pass
     with pytest.raises(ConfigError, match="is of 2 lanes, and there are 3 now"):
@@ -199,7 +199,7 @@ def test_a_checkpoint_of_another_pipeline_is_refused(broker: str, tmp_path: Path
 
 def test_an_input_that_is_not_there_or_not_durable_is_said(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline.from_toml(RULES.format(name="own", broker=broker))
-    with pytest.raises(BrokerError, match="the broker has none; declare it first"):
+    with pytest.raises(BrokerError, match="which the broker does not have; declare it first"):
         with Runner(replace(pipeline, input=("nothing",)), checkpoint=tmp_path / "a"):
             pass
     with Client(broker) as client:
@@ -286,7 +286,7 @@ by = ["host"]
 
 def test_draining_needs_an_end_of_the_input(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline.from_toml(RULES.format(name="own", broker=broker))
-    with pytest.raises(ConfigError, match="drain needs once as well"):
+    with pytest.raises(ConfigError, match="it needs once as well"):
         Runner(pipeline, checkpoint=tmp_path / "a", drain=True)
 
 
