@@ -1,14 +1,14 @@
-"""Queues without a broker: a client that does the work of one, on the database itself.
+"""Queues without a broker: a client that does the broker's work itself, on the database.
 
-`milepost.AsyncClient("postgresql://user@host/database")` comes here. Its process is one more member of the cell that
+`milepost.AsyncClient("postgresql://user@host/database")` uses this package. Its process is a member of the cell that
 has its store there, beside brokers and other such clients::
 
-    connection     what the client takes for its connection: requests are answered here, and not sent anywhere
-    store          the store as this member of the cell has it: who writes it, leases, what has to be done now and then
+    connection     takes the place of a connection to a broker: answers requests in the client's process
+    store          this member's store: its writer, queries, leases and periodic work
     transactions   the driver of `queues.machine`: requests have futures, and replies are their results
 
-Messages go from the client's objects to rows of tables and back, with nothing in between: no frame, no socket but that
-of the database, and no thread that would have to be woken.
+Messages are converted directly between the client's objects and rows of tables: no frame, no socket but that of the
+database, and no thread to wake.
 """
 
 from milepost.extras import extra

@@ -1,4 +1,4 @@
-"""The time of the database: what is due and what has expired is not for each client's own clock to say."""
+"""The time of the database, which decides for all clients which messages are due or expired."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _NOW: Final = Statement("SELECT {now}")
 
 @dataclass(frozen=True)
 class DatabaseTime(Look):
-    """What the database says: microseconds since 1970, and of this process's steady clock before and after it."""
+    """Read the database's clock, in microseconds since 1970, and this process's monotonic clock before and after."""
 
 
 @execute.register
 def _(operation: DatabaseTime, session: Session, context: WorkContext) -> tuple[int, int, int]:
-    """See `DatabaseClock.set`."""
+    """The arguments of `DatabaseClock.set`."""
     before = _steady_us()
     (now,) = session.row(_NOW, time_us=context.time_us)
     return before, now, _steady_us()
 
 
 class DatabaseClock:
-    """Called for microseconds since 1970, as the database has them.
+    """Calling it returns the database's time, in microseconds since 1970.
 
-    Between the answers of that it goes by the machine's steady clock, which nobody sets.
+    Between readings of the database's clock it follows the machine's monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class DatabaseClock:
         return _steady_us() + self._ahead_us
 
     def set(self, before_us: int, now_us: int, after_us: int) -> None:
-        """An answer was on its way between two times of the steady clock. What it does not contradict stays."""
+        """Adjust to a reading made between two times of the monotonic clock; only as far as the reading requires."""
         least, most = now_us - after_us, now_us - before_us
         self._ahead_us = min(max(self._ahead_us, least), most)
 

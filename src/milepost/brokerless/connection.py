@@ -1,4 +1,4 @@
-"""What a client without a broker takes for its connection: its requests are answered here, in its own process."""
+"""The connection of a client without a broker: it answers requests in the client's own process."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from milepost.queues.requests import ADMINISTRATION, answer_to, operation_of, re
 from milepost.transport import Address
 from milepost.wire import Control, Dequeue, Enqueue, Finish, Hello, Welcome
 
-NOTHING_BOUND: Final = 1 << 62  # bytes: what is enqueued goes nowhere before it is stored
-HEARTBEAT_S: Final = 3_600.0  # there is nobody to be heard
+NOTHING_BOUND: Final = 1 << 62  # bytes, no limit: enqueued messages are not sent to a broker
+HEARTBEAT_S: Final = 3_600.0  # there is no peer to hear from
 
 
 class BrokerlessConnection(BrokerConnection):
-    """Made by `open`. It lasts until the client leaves, or until another process takes its log away."""
+    """Made by `open`. It lasts until the client closes it, or until another process takes over its log."""
 
     takes_plain_rows = True
 
@@ -51,7 +51,7 @@ class BrokerlessConnection(BrokerConnection):
         timeout: float,
         window: DeliveryWindow,
     ) -> tuple[BrokerConnection, Welcome]:
-        """Open the database; raises what it has against it, and `TimedOut` after so many seconds."""
+        """Open the database. Raises its errors, and `TimedOut` after `timeout` seconds."""
         self = cls(owner, inboxes, hello, window)
         opening = asyncio.ensure_future(MemberStore.opened(address.host, self._overtaken))
         try:
@@ -73,17 +73,17 @@ class BrokerlessConnection(BrokerConnection):
         )  # fmt: skip
 
     def _too_late(self, opened: asyncio.Future[MemberStore]) -> None:
-        """Nobody waits for the store any more."""
+        """Close a store that was opened after `open` had failed."""
         if not opened.cancelled() and opened.exception() is None:
             self._store = opened.result()
             self.abort()
 
     async def _enrol(self, name: str) -> int:
-        """S of what this client writes. A client with a name has one number for ever, others a new one each time."""
+        """S of this client's messages. A client with a name keeps its number, others get a new one each time."""
         writer = int.from_bytes(os.urandom(4), "little") or 1
         return (await self._store.do(Enrol(name, writer))).number if name else writer
 
-    # As the client sees it
+    # Called by the client
 
     def enqueue(self, enqueue: Enqueue, batch: Batch | PlainRows) -> Any:
         return (HeldEnqueue(enqueue, batch),)
@@ -93,7 +93,7 @@ class BrokerlessConnection(BrokerConnection):
             self._machine.hold(self._machine.transaction(held.said.transaction, held.said.step), held)
 
     def say(self, message: Control) -> None:
-        pass  # nobody is there to hear it: a goodbye, a heartbeat
+        pass  # a goodbye or a heartbeat, without a peer to send it to
 
     def request(self, make: Callable[[int], Control], before: Sequence[Any] = ()) -> asyncio.Future[Any]:
         raise self._no_broker()
@@ -103,7 +103,7 @@ class BrokerlessConnection(BrokerConnection):
 
     async def ask(self, make: Callable[[int], Control], before: Sequence[Any] = (), heard: Heard | None = None) -> Any:
         if self._leaving is not None:
-            await asyncio.shield(self.done)  # a client that asks again at once would keep it from ending
+            await asyncio.shield(self.done)  # a client that repeats at once would keep it from ending
         if not self.alive:
             raise as_lost(self._fatal or ConnectionLost("the connection to the database is closed"))
         said = make(0)
@@ -136,7 +136,7 @@ class BrokerlessConnection(BrokerConnection):
     # Transactions
 
     async def _transact(self, said: Dequeue | Finish, before: Sequence[HeldEnqueue]) -> Any:
-        """Have the machine carry out a request of a transaction, with the enqueues before it."""
+        """Make the machine carry out a request of a transaction, with the preceding enqueues."""
         require_right(said)
         machine = self._machine
         transaction = machine.transaction(said.transaction, before[0].said.step if before else said.step)
@@ -167,12 +167,12 @@ class BrokerlessConnection(BrokerConnection):
     # The end
 
     def _overtaken(self, error: MilepostError) -> None:
-        """Another process has the log, and has undone what was under way here. The client may come again."""
+        """Called when another process has the log and has undone the open transactions. The client may reconnect."""
         self._fatal = ConnectionLost(f"the log of this client in its database was taken over: {error}")
         self.abort()
 
     def goodbye(self) -> None:
-        """What is not committed is undone."""
+        """Close the connection; transactions that are not committed are undone."""
         self.close()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The store of a client without a broker: writes, looks, and what is done at intervals."""
+"""The store of a client without a broker: writes, queries and periodic work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
-import milepost.queues.execution  # noqa: F401  # registers how operations on queues are carried out
+import milepost.queues.execution  # noqa: F401  # registers the operations on queues
 from milepost.brokerless.clock import DatabaseClock, DatabaseTime
 from milepost.brokerless.transactions import BrokerlessTransactions
 from milepost.config import settings
@@ -23,11 +23,11 @@ from milepost.storage import Store, open_store
 from milepost.storage.loop_writer import LoopWriter
 
 NAME: Final = "brokerless"  # of the logs of such clients: brokerless-1 and so on
-LOOKS: Final = 2  # threads for looks: a long one leaves the other to all the rest
-CLOSING_S: Final = 5.0  # that the database has when the client leaves; leases end what it has not undone
+LOOKS: Final = 2  # threads for queries: a long query leaves one thread to all others
+CLOSING_S: Final = 5.0  # most seconds to wait for the database at the end; leases end what is not undone then
 TICK_S: Final = 1.0
-CLOCK_S: Final = 5.0  # between looks at the database's clock
-LISTEN_S: Final = 0.1  # how soon it is seen that another member of the cell has written, or that a message is due
+CLOCK_S: Final = 5.0  # between readings of the database's clock
+LISTEN_S: Final = 0.1  # between checks for writes of other members of the cell, and for messages that are due
 
 
 class MemberStore:
@@ -40,20 +40,20 @@ class MemberStore:
         self._loop = asyncio.get_running_loop()
         self._writer = LoopWriter(store, time_us=self.time_us, done=self._done, brief=_brief)
         self._looks = ThreadPoolExecutor(LOOKS, "milepost-look")
-        self._pulse: dict[int, int] | None = None  # how often the others had written, when that was last asked
+        self._pulse: dict[int, int] | None = None  # commits of the other logs at the last check
         now = self._loop.time()
         self.machine: Final = BrokerlessTransactions(lease_s, now)
-        self._set, self._listened = now, now  # when the clock was set, and others were listened to
-        self._setting: asyncio.Task[None] | None = None  # of the clock
+        self._set, self._listened = now, now  # when the clock was set, and writes of others checked
+        self._setting: asyncio.Task[None] | None = None  # sets the clock
         self._listening: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(TICK_S, self._tick)
-        self._waking: asyncio.TimerHandle | None = None  # there is one while dequeues wait
-        self._idle: asyncio.Future[None] | None = None  # the end waits for the outcome of an operation
+        self._waking: asyncio.TimerHandle | None = None  # set while dequeues wait
+        self._idle: asyncio.Future[None] | None = None  # `end` waits for the outcome of an operation
         self._ending = False
 
     @classmethod
     async def opened(cls, url: str, lost: Callable[[MilepostError], None]) -> MemberStore:
-        """Open the store, and undo what the last holder of its log has left. Raises what is in the way."""
+        """Open the store, and undo the open transactions of the last holder of its log. Raises the store's errors."""
         chosen = settings()
         store = await asyncio.to_thread(
             open_store,
@@ -76,15 +76,15 @@ class MemberStore:
             raise
         return self
 
-    # Writing and looking
+    # Writes and queries
 
     def run(self, effects: Effects) -> None:
-        """Carry out what the machine wants done."""
+        """Carry out the machine's effects."""
         for operation, then in effects:
             if isinstance(operation, Look):
                 looked = self._loop.run_in_executor(self._looks, self.store.inspect, operation, self.time_us())
                 looked.add_done_callback(partial(self._looked, then))
-            elif not self._ending:  # later, leases end what is not undone
+            elif not self._ending:  # after that, leases end open transactions
                 self._writer.give(operation, then)
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
@@ -101,13 +101,13 @@ class MemberStore:
         self.run(then(error if isinstance(error, MilepostError) else looked.result()))
 
     async def do(self, operation: Operation) -> Any:
-        """The outcome of an operation, raised when it is an error. A caller that is cancelled does not cancel it."""
+        """Carry out an operation; raises if the outcome is an error. Cancelling the caller does not cancel it."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self._writer.give(operation, partial(_tell, future))
         return await future
 
     async def look(self, operation: Look) -> Any:
-        """The outcome of something that changes nothing; raised when it is an error."""
+        """Carry out an operation that only reads; raises its error."""
         return await self._loop.run_in_executor(self._looks, self.store.inspect, operation, self.time_us())
 
     async def _set_clock(self) -> None:
@@ -123,12 +123,12 @@ class MemberStore:
         try:
             pulse = await self._loop.run_in_executor(self._looks, self.store.pulse)
         except MilepostError:
-            return False  # the store is away: requests are told
+            return False  # an outage: requests get the error
         pulse.pop(self.store.log, None)
         before, self._pulse = self._pulse, pulse
         return before != pulse
 
-    # Now and then
+    # Periodic work
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
@@ -142,10 +142,10 @@ class MemberStore:
         try:
             await self._set_clock()
         except MilepostError:
-            pass  # the store is away: requests are told
+            pass  # an outage: requests get the error
 
     def _wake(self) -> None:
-        """While dequeues wait: see what others have written, what has become due, and which have waited long enough."""
+        """While dequeues wait: check for writes of others and for due messages, and end waits that are over."""
         self._waking = None
         now = self._loop.time()
         if now - self._listened >= LISTEN_S and (self._listening is None or self._listening.done()):
@@ -158,12 +158,12 @@ class MemberStore:
             self.run(self.machine.waiting.notify_all())
 
     def hurry(self) -> None:
-        """The client leaves: nobody waits any longer for a server that does not answer."""
+        """Limit all waits for the server to `CLOSING_S`, since the client is closing."""
         self.store.hurry(CLOSING_S)
         self._writer.hurry()
 
     async def end(self, error: MilepostError) -> None:
-        """Fail the requests under way with an error, write what was given, and give the log back."""
+        """Fail open requests with an error, finish the writes, and release the log."""
         self.hurry()
         self._timer.cancel()
         if self._waking is not None:

@@ -18,7 +18,7 @@ from milepost.wire import Dequeue
 
 
 class BrokerlessTransactions(TransactionMachine):
-    """The transactions of one connection. Its effects are operations, each with the function that takes the outcome."""
+    """The transactions of one connection. Its effects are operations, each with the function that takes its outcome."""
 
     def __init__(self, lease_s: float, now: float) -> None:
         """`now`, in seconds of the event loop's clock, is when the store was recovered."""
@@ -27,11 +27,11 @@ class BrokerlessTransactions(TransactionMachine):
         self._writer = 0
 
     def begin(self, instance: bytes, writer: int) -> None:
-        """Know the client: its object, and S of what it writes."""
+        """Set the client: its instance, and S of its messages."""
         self._client, self._writer = QueueClient(instance), writer
 
     def transaction(self, number: int, step: int) -> OpenTransaction:
-        """The transaction that a client calls so; one that does not begin with its first step was begun elsewhere."""
+        """The transaction of the client's number. A new one whose first step here is not 1 was begun elsewhere."""
         transactions = self._client.transactions
         transaction = transactions.get(number)
         if transaction is None:
@@ -40,7 +40,7 @@ class BrokerlessTransactions(TransactionMachine):
         return transaction
 
     def hold(self, transaction: OpenTransaction, held: HeldEnqueue) -> None:
-        """Let an enqueue go with the next request. What is wrong with it is told then."""
+        """Hold an enqueue until the next request, whose reply also tells its error."""
         assert held.batch is not None
         transaction.held.append(held)
         transaction.messages += len(held.batch)
@@ -49,34 +49,34 @@ class BrokerlessTransactions(TransactionMachine):
         except MilepostError as error:
             held.error = error
 
-    # What the machine asks of its driver
+    # Methods of the driver, called by the machine
 
     def clients(self) -> Iterable[QueueClient]:
-        """The one that there is."""
+        """The only client."""
         return (self._client,)
 
     def write(self, operation: Any, then: Callable[[Any], Effects]) -> Effects:
-        """See `TransactionMachine`."""
+        """Return the operation as an effect: see `TransactionMachine.write`."""
         return [(operation, then)]
 
-    look = write  # the store knows by the operation
+    look = write  # `MemberStore.run` tells the two apart by the operation
 
     def present(self, request: TransactionRequest) -> bool:
-        """Whether nobody has cancelled it."""
+        """Whether the caller has not cancelled the request."""
         return bool(request.reply_to) and not request.reply_to.done()
 
     def step_of(self, said: Dequeue) -> steps.Dequeue:
-        """Messages go to a program in this process, as they are in the tables."""
+        """A plain dequeue: the consumer is in this process, and reads messages as they are in the tables."""
         return dequeue_of(said, plain=True)
 
     def doubtful(self, request: TransactionRequest, error: MilepostError) -> Effects:
-        """The client asks again on this connection, without what it has sent: so that is held again."""
+        """Make the client repeat the end on this connection. It does not send its enqueues again, so hold them."""
         transaction = request.transaction
         transaction.held = request.held + transaction.held
         return self.settle(request, KeptReply(0, error=ConnectionLost(str(error))))
 
     def reply(self, request: TransactionRequest, reply: KeptReply) -> Effects:
-        """Resolve the future of a request. When another process has taken the log over, the client connects again."""
+        """Resolve the future of a request. When another process has taken over the log, the client reconnects."""
         future: asyncio.Future[KeptReply] = request.reply_to
         if future and not future.done():
             if reply.error is None:
@@ -87,24 +87,24 @@ class BrokerlessTransactions(TransactionMachine):
         return []
 
     def ended(self, transaction: OpenTransaction, reply: KeptReply) -> None:
-        """Nothing is asked for again on this connection."""
+        """Forget the transaction: its requests are not repeated on this connection."""
         self._client.transactions.pop(transaction.client_number, None)
 
     # The end
 
     def close(self, error: MilepostError) -> Effects:
-        """Nobody waits for a reply any longer."""
+        """Fail all open requests with an error."""
         for transaction in self._client.transactions.values():
             tell(transaction, error)
         return self.leases.drop(self._client)
 
     @property
     def busy(self) -> bool:
-        """Whether the store has an operation of a transaction."""
+        """Whether the store is carrying out an operation of a transaction."""
         return any(transaction.busy for transaction in self._client.transactions.values())
 
     def undo_all(self) -> Effects:
-        """Undo what is not committed."""
+        """Undo the transactions that are not committed."""
         return self.leases.undo_all(self._client, "its client has left")
 
 
@@ -113,4 +113,4 @@ def tell(transaction: OpenTransaction, error: MilepostError) -> None:
     for request in transaction.requests:
         if request.reply_to and not request.reply_to.done():
             request.reply_to.set_exception(error)
-            request.reply_to.exception()  # seen: the caller may be gone
+            request.reply_to.exception()  # marks it as retrieved: the caller may be gone

@@ -1,4 +1,4 @@
-"""What a store can be asked, and what it answers: data, without SQL. `storage` and `queues` carry it out.
+"""The operations of a store and their outcomes: data, without SQL. `storage` and `queues` carry them out.
 
 ::
 
@@ -6,14 +6,14 @@
     topics          MakeTopic, ChangeTopic, DropTopic, Trim
     subscriptions   Attach, Move, Release, RetentionHold, Remove
     staging         Stage, Publish, Unstage, Epoch
-    work            operations of other parts than the log; `Barrier`
-    queues          transactions on queues, looks into them, administration
-    steps           what a transaction on queues consists of
-    transfers       queues that go on to another broker
-    records         what a store holds: positions, rows of a log, topics, subscriptions, queues
+    work            base of the operations of parts other than the log; `Barrier`
+    queues          queue transactions, queries of queues, administration
+    steps           the steps of a queue transaction
+    transfers       queues whose messages are transferred to another broker
+    records         the contents of a store: positions, rows of a log, topics, subscriptions, queues
 
 Operations that are written together commit together. Each has an outcome of its own: the one that its docstring
-promises, or a `MilepostError` that says why this one was refused while the others went on.
+names, or a `MilepostError` when it was refused; the others are carried out all the same.
 """
 
 from typing import TypeAlias

@@ -1,4 +1,4 @@
-"""Publishers, and the rows that they append."""
+"""Operations of publishers: enrolment and appended rows."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from milepost.schema import Schema
 
 
 class Enrol(NamedTuple):
-    """A publisher says hello: `Enrolled`, or None when it is not known and `create` is False.
+    """Enrol a publisher. Outcome: `Enrolled`, or None when it is not known and `create` is False.
 
-    From here on appends of another process under the same key are refused: its epoch is over.
+    From here on appends of another process under the same key are refused: its epoch has ended.
     """
 
-    key: str  # its name; of one without a name, "~" and its instance in hexadecimal digits
-    number: int  # drawn at random; a publisher that is known keeps its own, and one in use is replaced by another
+    key: str  # its name; without a name, "~" and its instance in hexadecimal digits
+    number: int  # drawn at random; a known publisher keeps its own; a number in use is replaced by a free one
     create: bool = True
 
 
 class Enrolled(NamedTuple):
-    """A publisher as the store knows it."""
+    """An enrolled publisher."""
 
     number: int
-    high_water: int  # the highest stamp that is committed
+    high_water: int  # the highest committed stamp
 
 
 class Append(NamedTuple):
-    """Rows of one publisher, stored all or none: `Appended`. Their stamps increase over all parts.
+    """Store all rows of one publisher, or none. Outcome: `Appended`. Stamps increase over all parts.
 
-    Rows whose stamps are not above the publisher's high water are stored already, and not stored again. `Fenced` when
-    another process has enrolled the publisher; `DuplicateMessage` when `token` was seen before in one of the topics.
+    Rows with stamps up to the publisher's high water are stored already, and are not stored again. `Fenced` when
+    another process has enrolled the publisher; `DuplicateMessage` when `token` is remembered for one of the topics.
     """
 
     publisher: int  # the number of an enrolled publisher
     parts: tuple[Part, ...]
-    token: bytes = b""  # 16 bytes, remembered for each topic and the configured time; empty: none
+    token: bytes = b""  # 16 bytes, remembered for each topic, for the configured time; empty: none
 
 
 class Appended(NamedTuple):
-    """What became of the rows of an `Append`."""
+    """The outcome of an `Append`."""
 
-    stored: int  # rows
+    stored: int  # rows that were stored now
     repeated: int  # rows that were stored already
 
 
 class AppendRows(NamedTuple):
-    """A row each of many publishers for one topic, every one of them stored or not by itself: `AppendedRows`.
+    """Rows of many publishers for one topic; each is stored or refused by itself. Outcome: `AppendedRows`.
 
-    The same as an `Append` for each, in this order, for a fraction of the steps. The bytes were checked to be batches
-    of one row of the schema, with the ID that is given here. Its session is a tuple of those of its rows.
+    The same as an `Append` for each row, in this order, at a fraction of the cost. The caller has checked that each of
+    the bytes is a batch of one row of the schema, with the given ID. The session is a tuple of the rows' sessions.
     """
 
     topic: int
@@ -60,11 +60,11 @@ class AppendRows(NamedTuple):
     publishers: Sequence[int]
     stamps: Sequence[int]
     datas: Sequence[bytes]
-    refused: Mapping[int, MilepostError] = MappingProxyType({})  # rows, by their places, that are not to be stored
+    refused: Mapping[int, MilepostError] = MappingProxyType({})  # by index: rows that must not be stored
 
 
 class AppendedRows(NamedTuple):
-    """What became of the rows of an `AppendRows`: those that are not refused are stored."""
+    """The outcome of an `AppendRows`: all rows that are not refused are stored."""
 
-    refused: Mapping[int, MilepostError]  # by their places
+    refused: Mapping[int, MilepostError]  # by index
     repeated: int  # rows that were stored already

@@ -1,7 +1,7 @@
-"""Queues: transactions on them, looks into them, and their administration.
+"""Operations on queues: transactions, queries and administration.
 
-`Perform` is steps of one queue transaction; every other operation is whole in itself. `milepost.queues.execution`
-carries them out.
+`Perform` carries steps of a queue transaction; every other operation is a transaction of its own.
+`milepost.queues.execution` carries them out.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final
 from milepost.operations.steps import Commit, Enqueue, Prepare, Step, TransactionOwner
 from milepost.operations.work import Look, Work
 
-OPERATOR: Final = "operator"  # the client of what is asked outside of transactions
+OPERATOR: Final = "operator"  # the client of operations outside of queue transactions
 
 
 @dataclass(frozen=True)
 class Perform(Work):
-    """Steps of one transaction, in order; all of them or, with an error, none: `Performed`.
+    """Steps of one transaction, in order; after an error, none of them is done. Outcome: `Performed`.
 
-    A transaction that is unknown, was undone or has ended: `TransactionAborted`, except that an end which is asked for
-    again is answered again.
+    `TransactionAborted` when the transaction is unknown, was undone or has ended; but a repeated request for the same
+    end gets the same answer.
     """
 
     transaction: TransactionOwner
@@ -29,57 +29,57 @@ class Perform(Work):
 
     @property
     def durable(self) -> bool:
-        """Only the end of a transaction is a promise, and its preparation."""
+        """Only a commit or a preparation is a promise."""
         return any(isinstance(step, Commit | Prepare) for step in self.steps)
 
     @property
     def size(self) -> int:
-        """Of the batches."""
+        """Bytes of the messages."""
         return sum(step.size for step in self.steps if isinstance(step, Enqueue))
 
     @property
     def client(self) -> Hashable:
-        """Predicates, orders and priority functions may be in it."""
+        """The client object, whose predicates, orders and priority functions the steps may evaluate."""
         return self.transaction.instance
 
 
 @dataclass(frozen=True)
 class Renew(Work):
-    """Transactions whose clients are there: the numbers of those that are still under way."""
+    """Renew the leases of transactions with a live client. Outcome: the numbers of those that are still open."""
 
     numbers: tuple[int, ...]
     lease_us: int
 
     @property
     def durable(self) -> bool:
-        """A lease that a crash takes back is only shorter."""
+        """After a crash, a lost renewal only makes a lease shorter."""
         return False
 
 
 @dataclass(frozen=True)
 class Undo(Work):
-    """A client is gone for good: its transaction is undone, unless it has ended or is prepared. `Done`."""
+    """Undo the transaction of a client that is gone, unless it has ended or is prepared. Outcome: `Done`."""
 
     number: int
 
     @property
     def durable(self) -> bool:
-        """What a crash takes back is undone after it."""
+        """If a crash loses it, recovery undoes the transaction again."""
         return False
 
 
 @dataclass(frozen=True)
 class Recover(Work):
-    """A broker has started: what it left behind is undone. `Done`."""
+    """After a broker has started: undo the open transactions that it left behind. Outcome: `Done`."""
 
 
 @dataclass(frozen=True)
 class Sweep(Work):
-    """Now and then: leases and messages whose time is over, outcomes that nobody asks for any more. `Done`."""
+    """Handle expired leases and messages, and remove old outcomes of transactions. Outcome: `Done`."""
 
     @property
     def durable(self) -> bool:
-        """It is done again, if a crash takes it back."""
+        """If a crash loses it, the next sweep does it again."""
         return False
 
 
@@ -88,7 +88,7 @@ class Sweep(Work):
 
 @dataclass(frozen=True)
 class Decide(Work):
-    """End a prepared transaction as its coordinator says: `Done`, also when it was told before."""
+    """End a prepared transaction as its coordinator decided. Outcome: `Done`, also for a repetition."""
 
     gid: str
     commit: bool
@@ -96,67 +96,67 @@ class Decide(Work):
 
 @dataclass(frozen=True)
 class Prepared(Work):
-    """The prepared transactions of a coordinator, or of all: [(gid, coordinator)].
+    """The prepared transactions of one coordinator, or of all: [(gid, coordinator)].
 
-    It waits its turn among what is written, and so tells also of those whose preparation was asked for before.
+    It is ordered among the writes, so it includes transactions whose preparation was requested before it.
     """
 
     coordinator: str | None = None
 
     @property
     def durable(self) -> bool:
-        """There is nothing to promise."""
+        """It writes nothing."""
         return False
 
 
 @dataclass(frozen=True)
 class Decisions(Look):
-    """What this store decided as coordinator and has not forgotten: [(gid, participant)]."""
+    """The decisions of this store as coordinator that are not forgotten yet: [(gid, participant)]."""
 
 
 @dataclass(frozen=True)
 class ForgetDecision(Work):
-    """All stores have heard of a decision."""
+    """Forget a decision that all stores know."""
 
     gid: str
 
     @property
     def durable(self) -> bool:
-        """One that comes back is told again, and forgotten again."""
+        """A decision that reappears after a crash is sent and forgotten again."""
         return False
 
 
-# Looking
+# Queries
 
 
 @dataclass(frozen=True)
 class Peek(Look):
-    """What a dequeue would take now: `Got`. Nothing is taken."""
+    """The messages that a dequeue would take now. Outcome: `Got`. Nothing is taken."""
 
     queue: str
     type: str | None = None
     count: int = 1
     where: str | None = None
     order: str | None = None
-    most_bytes: int | None = None  # of the messages, about: then there are fewer
-    owner: int = 0  # the transaction that would take them; 0: one that has done nothing yet
+    most_bytes: int | None = None  # approximate limit of the messages' bytes
+    owner: int = 0  # the transaction that would take them; 0: a new one
 
 
 @dataclass(frozen=True)
 class Browse(Look):
-    """Committed messages in the order of their numbers, from the one behind `after` on: `Got`. Nothing is taken."""
+    """Committed messages with numbers above `after`, in their order. Outcome: `Got`. Nothing is taken."""
 
     queue: str
     type: str | None = None
     where: str | None = None
     after: int = 0
     count: int = 100
-    most_bytes: int | None = None  # of the messages, about: then there are fewer
+    most_bytes: int | None = None  # approximate limit of the messages' bytes
 
 
 @dataclass(frozen=True)
 class Queues(Look):
-    """Queues, all or one; `counted`: with their figures, for which all of their messages are looked at."""
+    """All queues, or one; `counted`: with their statistics, which takes a scan of all their messages."""
 
     name: str | None = None
     counted: bool = True
@@ -164,13 +164,13 @@ class Queues(Look):
 
 @dataclass(frozen=True)
 class Count(Look):
-    """What waits in queues, from the one behind number `after` on, and before subscriptions: `Counted`.
+    """Count the messages in queues with numbers above `after`, and the lags of subscriptions. Outcome: `Counted`.
 
-    It ends after `limits.QUERY_MS`, with what is counted by then.
+    It ends after `limits.QUERY_MS`, with the counts so far.
     """
 
     after: int
-    listed: int  # subscriptions, those that are most behind
+    listed: int  # number of subscriptions to list, those with the largest lags
 
 
 @dataclass(frozen=True)
@@ -183,21 +183,21 @@ class Types(Look):
 
 @dataclass(frozen=True)
 class DeclareType(Work):
-    """Make a message type, or find it as it is: `TypeRecord`."""
+    """Make a message type, or find an equal one. Outcome: `TypeRecord`."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class DeleteType(Work):
-    """Remove a message type that no queue takes."""
+    """Remove a message type that no queue accepts."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class DeclareQueue(Work):
-    """Make a queue, or find it as it is: `QueueRecord`."""
+    """Make a queue, or find an equal one. Outcome: `QueueRecord`."""
 
     name: str
     types: tuple[str, ...]
@@ -211,14 +211,14 @@ class DeclareQueue(Work):
 
 @dataclass(frozen=True)
 class DeleteQueue(Work):
-    """Remove a queue that is empty and in no transaction."""
+    """Remove a queue that is empty and in use by no transaction."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class MoveMessages(Work):
-    """Committed messages that nobody has taken go to another queue: how many. Their abort counts begin anew."""
+    """Move committed messages that are not taken to another queue; resets their abort counts. Outcome: how many."""
 
     source: str
     target: str
@@ -228,13 +228,13 @@ class MoveMessages(Work):
 
     @property
     def client(self) -> Hashable:
-        """All operators are one."""
+        """All operators count as one client."""
         return OPERATOR
 
 
 @dataclass(frozen=True)
 class Purge(Work):
-    """Committed messages that nobody has taken go for good: how many."""
+    """Delete committed messages that are not taken. Outcome: how many."""
 
     queue: str
     type: str | None = None
@@ -243,5 +243,5 @@ class Purge(Work):
 
     @property
     def client(self) -> Hashable:
-        """All operators are one."""
+        """All operators count as one client."""
         return OPERATOR

@@ -1,4 +1,4 @@
-"""What a store holds, as its users see it: positions, rows of a log, topics, subscriptions, queues."""
+"""The contents of a store as its users see them: positions, rows of a log, topics, subscriptions, queues."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ Start: TypeAlias = Literal["new", "earliest"] | tuple[Literal["time"], int] | tu
 
 
 class Retention(NamedTuple):
-    """What a topic keeps. A row may go when it is over one of the bounds; while `hold`, only when all named
-    subscriptions have consumed it as well.
+    """How long a topic keeps rows. A row beyond one of the limits may be removed; with `hold`, only after all named
+    subscriptions have consumed it.
     """
 
-    age_s: float | None = 7 * 86_400.0  # None: however old; 0: as soon as it is consumed
-    bytes: int | None = None  # of the whole topic, all logs; the oldest go first
+    age_s: float | None = 7 * 86_400.0  # None: no limit; 0: a row may go as soon as it is consumed
+    bytes: int | None = None  # of the whole topic, all logs; the oldest rows go first
     hold: bool = True
 
 
 class Cursor(NamedTuple):
-    """Everything before `offset` is consumed; `state` says what else, in the broker's words."""
+    """All rows before `offset` are consumed; `state` tells which others are, in the broker's encoding."""
 
     offset: int
     state: bytes = b""
 
 
 class Part(NamedTuple):
-    """Rows for one topic. The store sets the last two fields on the way to the log."""
+    """Rows for one topic. The store sets the last two fields."""
 
     topic: int  # the store's number
     batch: Batch
     after: tuple[int, int] | None = None  # as in `StoredEntry`
-    piece: int = 0  # of staged rows: the number under which the store has their bytes already
+    piece: int = 0  # of staged rows: the number of the piece that holds their bytes
 
 
 class Entry(NamedTuple):
-    """Rows as the log holds them, from offset `first` on."""
+    """Rows in a log, from offset `first` on."""
 
     topic: int
     log: int
     first: int
     batch: Batch
     after: tuple[int, int] | None = None  # as in `StoredEntry`
-    staged: bool = False  # its rows were staged, and are published now
+    staged: bool = False  # the rows were staged, and are published now
 
 
 class StoredEntry(NamedTuple):
@@ -53,17 +53,17 @@ class StoredEntry(NamedTuple):
 
     first: int
     rows: int
-    time_us: int  # when its first row was stored; of a read in the middle, the first row that was asked for
+    time_us: int  # when its first row was stored; if a read begins within the entry, the first row of the read
     data: bytes
-    # Rows of a publisher that wrote to another log before. A reader of both logs must first read the rows of that log
-    # (the first number) before that offset (the second). They are all stored.
+    # (log, offset), for rows of a publisher that wrote to another log before. A reader of both logs must first read the
+    # rows of that log before that offset. They are all stored.
     after: tuple[int, int] | None = None
-    last_us: int = 0  # when its last row was stored; as `times` for compaction only
-    times: bytes | None = None  # of an entry that was joined: see `TIME`
+    last_us: int = 0  # when its last row was stored; like `times`, for compaction only
+    times: bytes | None = None  # of a joined entry: see `storage.lookups.TIME`
 
 
 class Extent(NamedTuple):
-    """A topic in one log: offsets from `start` to before `next` are there."""
+    """A topic in one log: offsets from `start` up to, but not including, `next` are retained."""
 
     start: int
     next: int
@@ -84,7 +84,7 @@ class TopicRecord(NamedTuple):
 
 
 class SubscriptionRecord(NamedTuple):
-    """A named subscription or a hold, for people to look at."""
+    """A named subscription or a hold, as administrators see it."""
 
     name: str
     topic: int
@@ -95,7 +95,7 @@ class SubscriptionRecord(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """How many rows of its topic a named subscription has before it, in all logs; those that it does not want too."""
+    """Rows that a named subscription has not consumed yet, in all logs, including rows that its filter excludes."""
 
     topic: str
     subscription: str
@@ -106,12 +106,12 @@ class Lags(NamedTuple):
     """The lags of named subscriptions."""
 
     largest: list[Lag]  # the largest first
-    subscriptions: int  # of all
-    rows: int  # the lags of all
+    subscriptions: int  # number of all subscriptions
+    rows: int  # sum of the lags of all
 
 
 class QueueRecord(NamedTuple):
-    """A queue, as its users know it."""
+    """A queue, as its users see it."""
 
     name: str
     level: str
@@ -126,7 +126,7 @@ class QueueRecord(NamedTuple):
 
 
 class TypeRecord(NamedTuple):
-    """A type, as its users know it."""
+    """A message type, as its users see it."""
 
     number: int
     name: str
@@ -135,11 +135,11 @@ class TypeRecord(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What waits, as far as there was time to count it."""
+    """Counts of waiting messages and lags, as far as there was time to count them."""
 
-    queues: dict[str, dict[str, int]] = {}  # noqa: RUF012 - by name: the `statistics` of those that were counted
-    dead: dict[str, str | None] = {}  # noqa: RUF012 - all queues, each with the one for its dead messages
-    after: int = 0  # where the next count goes on
+    queues: dict[str, dict[str, int]] = {}  # noqa: RUF012 - by name: the `statistics` of counted queues
+    dead: dict[str, str | None] = {}  # noqa: RUF012 - of all queues: name -> dead-letter queue
+    after: int = 0  # where the next count continues
     lags: Lags | None = None  # None: there was no time for them
-    time_us: int = 0  # when it was counted; 0: never
+    time_us: int = 0  # the time of the count; 0: never
     took_s: float = 0.0

@@ -1,4 +1,4 @@
-"""Rows of a sink that are stored, and not seen before their epoch is published."""
+"""Operations on staged rows: stored, but not visible before the epoch of their sink is published."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from milepost.batch import Batch
 
 
 class Stage(NamedTuple):
-    """Store rows that are not to be seen before their epoch is published: `Staged`.
+    """Store rows that stay invisible until their epoch is published. Outcome: `Staged`.
 
-    `sequence` counts the pieces of an attempt from 0 on. One that is there already is not stored again; `StagingLost`
-    when one before it is missing, or when another `writer` has begun the attempt since. A writer that begins an attempt
-    of another one takes its place. `LimitExceeded` when the sink has too much staged.
+    `sequence` counts the pieces of an attempt from 0. A piece that is stored already is not stored again. `StagingLost`
+    when an earlier piece is missing, or when another `writer` has begun the attempt since. A writer that begins the
+    attempt of another writer replaces its pieces. `LimitExceeded` when the sink has too much staged.
     """
 
     sink: str
@@ -26,18 +26,18 @@ class Stage(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """What became of a `Stage`."""
+    """The outcome of a `Stage`."""
 
     rows: int
-    how: Literal["staged", "repeated", "late"]  # late: its epoch is published, and the rows were thrown away
+    how: Literal["staged", "repeated", "late"]  # late: the epoch is published, the rows were discarded
 
 
 class Publish(NamedTuple):
-    """Append what some parts of an epoch have staged to their topics' logs, in this order: `Published`.
+    """Append the staged rows of some parts of an epoch to their topics' logs, in this order. Outcome: `Published`.
 
-    In the same transaction the sink's epoch moves, and everything else that is staged for it up to this epoch is thrown
-    away. Nothing of all that when the epoch is not above the sink's last one. `StagingLost` when nothing is staged for
-    one of the parts.
+    The same transaction moves the sink's epoch, and discards all other rows that are staged for the sink up to this
+    epoch. Nothing happens when the epoch is not above the sink's last one. `StagingLost` when nothing is staged for one
+    of the parts.
     """
 
     sink: str
@@ -46,20 +46,20 @@ class Publish(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What became of a `Publish`."""
+    """The outcome of a `Publish`."""
 
     repeated: bool  # the epoch was published before
     rows: int
 
 
 class Unstage(NamedTuple):
-    """Throw away what is staged for an epoch of a sink: None."""
+    """Discard the rows that are staged for an epoch of a sink. Outcome: None."""
 
     sink: str
     epoch: int
 
 
 class Epoch(NamedTuple):
-    """The last epoch that a sink has published, or None. Among the writes, so that it is seen in their order."""
+    """Read the last epoch that a sink has published, or None. It is ordered among the writes, and sees earlier ones."""
 
     sink: str

@@ -1,4 +1,4 @@
-"""The steps of a queue transaction, and what comes of each."""
+"""The steps of a queue transaction and their outcomes."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from milepost.schema import Schema
 
 
 class TransactionOwner(NamedTuple):
-    """Whose steps they are. A transaction begins with its first step."""
+    """The transaction that steps belong to. It begins with its first step."""
 
-    number: int  # T, as the first `Performed` said; 0: not known yet
+    number: int  # T, from the first `Performed`; 0: not known yet
     s: int  # the client's number
-    instance: bytes  # the client object,
-    client: int  # and its own number for this transaction: by these two a repetition is recognised
-    lease_us: int  # microseconds from now on that it may stay without a `Renew`
-    came: bool = False  # its client has just come to this broker: it may have written at another one before
+    instance: bytes  # identifies the client object;
+    client: int  # the client's number for this transaction: with `instance`, it identifies a repetition
+    lease_us: int  # microseconds from now that the transaction lives without a `Renew`
+    came: bool = False  # its client has just connected to this broker, and may have written at another before
 
 
 # Steps
 
 
 class Enqueue(NamedTuple):
-    """Put messages into a queue: `Enqueued`."""
+    """Put messages into a queue. Outcome: `Enqueued`."""
 
     queue: str
     batch: Batch | PlainRows
-    priority: float | None = None  # None: what the queue's function says, or else its default
-    due_us: int | None = None  # not to be taken before
-    ends_us: int | None = None  # not to be taken from then on
+    priority: float | None = None  # None: from the queue's priority function, or else its default
+    due_us: int | None = None  # cannot be dequeued before this time
+    ends_us: int | None = None  # cannot be dequeued from this time on
 
     @property
     def size(self) -> int:
@@ -42,7 +42,7 @@ class Enqueue(NamedTuple):
 
 
 class Enqueued(NamedTuple):
-    """The numbers that messages got: their IDs are `s`/`t`/m."""
+    """The numbers m of the new messages: their IDs are `s`/`t`/m."""
 
     mids: list[int]
     s: int
@@ -51,29 +51,29 @@ class Enqueued(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dequeue:
-    """Take messages out of a queue: `Got`. Nothing is there for the others, and all comes back with an abort."""
+    """Take messages out of a queue. Outcome: `Got`. Other transactions no longer see them; an abort returns them."""
 
     queue: str
     type: str | None = None
     count: int = 1
     where: str | None = None
     order: str | None = None
-    plain: bool = False  # for somebody in this process, who reads messages as they are in the tables
+    plain: bool = False  # for a consumer in this process, which reads messages as they are in the tables
 
 
 @dataclass(slots=True)
 class Group:
-    """Messages of one type that follow each other."""
+    """Consecutive messages of one type."""
 
     type: str
     schema: Schema
-    content: Batch | Callable[[], Batch]  # a function: it is made when it is asked for
+    content: Batch | Callable[[], Batch]  # a function: the batch is made on first use
     mids: list[int]
     s: list[int]
     t: list[int]
     priorities: list[float]
     aborts: list[int]
-    plain: list[Any] | None = None  # the messages as plain values, where they came out of the tables as such
+    plain: list[Any] | None = None  # the messages as plain values, if they were read as such
 
     @property
     def batch(self) -> Batch:
@@ -85,37 +85,37 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """What was taken, in order."""
+    """The dequeued messages, in order."""
 
     groups: list[Group]
-    waits_us: int | None = None  # when nothing was: the time at which the next message is due, if one has one
+    waits_us: int | None = None  # if there are none: the time when the next message is due, if any
 
     @property
     def count(self) -> int:
-        """How many messages."""
+        """The number of messages."""
         return sum(len(group.mids) for group in self.groups)
 
 
 class Decision(NamedTuple):
-    """What a coordinator remembers with its commit: that the other store is to commit as well."""
+    """Stored by a coordinator with its commit: the other store must commit as well."""
 
     gid: str
-    participant: str  # its address, for people
+    participant: str  # its address, for administrators
 
 
 class Commit(NamedTuple):
-    """End the transaction: everything that it did is so. `Done`; `BlockIncomplete` when a block was not read whole."""
+    """Commit the transaction. Outcome: `Done`; `BlockIncomplete` when a block was not read completely."""
 
     decision: Decision | None = None
-    moves: tuple[Move, ...] = ()  # of cursors, in the same transaction of the database
+    moves: tuple[Move, ...] = ()  # of cursors, in the same database transaction
 
 
 class Abort(NamedTuple):
-    """End the transaction: nothing that it did is so. `Done`."""
+    """Undo and end the transaction. Outcome: `Done`."""
 
 
 class Prepare(NamedTuple):
-    """Be ready for either end, whatever happens, until `Decide` says which: `Done`."""
+    """Prepare the transaction: it can commit or abort, even after a crash, until `Decide` ends it. Outcome: `Done`."""
 
     gid: str
     coordinator: str
@@ -124,16 +124,16 @@ class Prepare(NamedTuple):
 class Done(NamedTuple):
     """A transaction has ended, or is prepared."""
 
-    repeated: bool = False  # it had before
-    touched: tuple[str, ...] = ()  # queues in which others may find more now
-    more: bool = False  # of a sweep: there was more to do than one may take
+    repeated: bool = False  # this is a repetition: it happened before
+    touched: tuple[str, ...] = ()  # queues in which other consumers may find more messages now
+    more: bool = False  # of a sweep: there is more to do than one sweep may
 
 
 Step: TypeAlias = Enqueue | Dequeue | Commit | Abort | Prepare
 
 
 class Performed(NamedTuple):
-    """What came of steps."""
+    """The outcomes of steps."""
 
-    number: int  # of the transaction; 0: nothing was found and nothing begun
+    number: int  # of the transaction; 0: no message was found, and no transaction has begun
     outcomes: tuple[Any, ...]  # one for each step

@@ -1,4 +1,4 @@
-"""Named subscriptions, their cursors, and holds."""
+"""Operations on named subscriptions, their cursors, and holds."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from milepost.operations.records import Cursor, Part, Position, Start, TopicReco
 
 
 class Attach(NamedTuple):
-    """Find or make a named subscription, and take it over from whoever served it: `Attached`.
+    """Find or make a named subscription, and take it over from the process that served it. Outcome: `Attached`.
 
-    `UnknownSubscription` when it is not there and `create` is False; `TopicMismatch` or `SubscriptionExists` when the
-    name belongs to another one; `ServedElsewhere` while another broker that is alive serves it. When `token` is that of
+    `UnknownSubscription` when it does not exist and `create` is False; `TopicMismatch` or `SubscriptionExists` when the
+    name belongs to another subscription; `ServedElsewhere` while another live broker serves it. When `token` is that of
     the request that made it, `created` is True again.
 
-    The epoch rises, unless this process serves the subscription already. `given_up` is a number and an epoch that it
-    serves no longer, although the store may not know (`Release`): that epoch is over too.
+    The epoch rises, unless this process serves the subscription already. `given_up` is a subscription's number and an
+    epoch that this process no longer serves, although the store may not know (`Release`): that epoch ends, too.
     """
 
     name: str
-    topic: int  # 0: whatever topic it has; not with `create`
+    topic: int  # 0: any topic; not with `create`
     where: str | None
     start: Start
     create: bool
     token: bytes
-    options: dict[str, Any]  # "most", "dead": kept as they are
-    member: bytes  # whose acknowledgements are asked about
+    options: dict[str, Any]  # "most", "dead": stored unchanged
+    member: bytes  # the member whose last acknowledgement `Attached.sequence` tells
     given_up: tuple[int, int] | None = None
 
 
 class Attached(NamedTuple):
-    """A named subscription, and how far it is."""
+    """A named subscription and its cursors."""
 
     subscription: int
     epoch: int
@@ -38,17 +38,17 @@ class Attached(NamedTuple):
     topic: int
     where: str | None
     options: dict[str, Any]
-    cursors: dict[int, Cursor]  # by log; a log that is not there begins at 0, the offset of its first row
+    cursors: dict[int, Cursor]  # by log; for a log that is missing here, 0, the offset of its first row
     sequence: int  # of the member's last acknowledgement; 0: none
-    unreleased: bool = False  # the broker that served it ended without a `Release`: its cursors may not tell everything
-    record: TopicRecord | None = None  # its topic, when it was asked for without one
+    unreleased: bool = False  # the broker that served it ended without a `Release`: the cursors may be old
+    record: TopicRecord | None = None  # its topic, if `Attach.topic` was 0
 
 
 class Move(NamedTuple):
-    """Move cursors, remember an acknowledgement, and store dead rows, in one: None.
+    """Move cursors, remember an acknowledgement and store dead rows, atomically. Outcome: None.
 
     `ServedElsewhere` when the subscription has a newer epoch; `UnknownSubscription` when it was removed. `dead` is
-    appended as it is, under the IDs it has. `promised` is False when nobody waits for it to be on disk.
+    appended unchanged, with its IDs. `promised` is False when no client waits for it to be on disk.
     """
 
     subscription: int
@@ -61,18 +61,18 @@ class Move(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Serve a subscription no longer; other brokers may: None."""
+    """Stop serving a subscription, so that other brokers may. Outcome: None."""
 
     subscription: int
     epoch: int
 
 
 class RetentionHold(NamedTuple):
-    """Make or move a hold, a named cursor that nobody is served from: where it is, a `Position` of all of its logs.
+    """Make or move a hold, a named cursor without a consumer. Outcome: its `Position`, in all logs of the topic.
 
-    It moves forward only, log by log, by whichever broker is asked: nobody owns it, so the same again changes nothing.
-    A new one is made at `position`, or at what is there of the topic. `SubscriptionExists` or `TopicMismatch` when a
-    subscription has this name, or a hold of another topic; `BrokerError` for a position behind the end of a log.
+    It only moves forward in each log. Any broker may move it, since it has no owner; a repetition changes nothing. A
+    new hold is made at `position`, or at the start of the retained rows. `SubscriptionExists` or `TopicMismatch` when a
+    subscription, or a hold of another topic, has this name; `BrokerError` for a position past the end of a log.
     """
 
     name: str
@@ -81,8 +81,8 @@ class RetentionHold(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Remove a named subscription or a hold: True; also when `token` is that of the request that removed it before,
-    under this name.
+    """Remove a named subscription or a hold. Outcome: True, also when an earlier request with this `token` and name has
+    removed it.
 
     `UnknownSubscription` when there is none.
     """

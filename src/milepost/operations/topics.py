@@ -1,4 +1,4 @@
-"""Durable topics."""
+"""Operations on durable topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from milepost.operations.records import Position, Retention, TopicRecord
 
 
 class MakeTopic(NamedTuple):
-    """Make a durable topic: `Made`. One of this name that is there stays as it is."""
+    """Make a durable topic. Outcome: `Made`. An existing topic of this name stays unchanged."""
 
     name: str
     schemas: tuple[str, ...]
@@ -17,23 +17,23 @@ class MakeTopic(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A topic that is there now."""
+    """A topic that was made, or existed already."""
 
     topic: TopicRecord
     created: bool
 
 
 class ChangeTopic(NamedTuple):
-    """Add a version of its schema (`schema`), change its policy or its retention; None leaves as it is: None.
+    """Change fields of a topic that are not None; `schema` is a new version of its schema. Outcome: None.
 
-    When it does not have as many `versions` as whoever asks has seen, nothing is changed: `Made` tells what it has.
+    When the schema does not have `versions` versions, as the caller has seen, nothing changes. Outcome: `Made`.
     """
 
     topic: int
     schema: str | None = None
     slow: str | None = None
     retention: Retention | None = None
-    versions: int | None = None  # of its schema, that it must have
+    versions: int | None = None  # that the schema must have
 
 
 class DropTopic(NamedTuple):
@@ -43,9 +43,9 @@ class DropTopic(NamedTuple):
 
 
 class Trim(NamedTuple):
-    """Remove rows before a position, whoever has not consumed them; the number of rows that went.
+    """Remove rows before a position, even if subscriptions have not consumed them. Outcome: the number of rows.
 
-    Only what is in whole entries is removed at once; offsets before the position count as gone in any case.
+    Offsets before the position are gone at once; upkeep removes whole entries later.
     """
 
     topic: int

@@ -1,4 +1,4 @@
-"""Queues whose messages go on to another broker, and what transactions over two stores leave behind."""
+"""Operations on transfers of queues to another broker, and on unfinished transactions over two stores."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from milepost.operations.work import Look, Work
 
 
 class TransferRecord(NamedTuple):
-    """A queue that goes on to another broker."""
+    """A queue whose messages are transferred to another broker."""
 
     queue: str
-    number: int  # the queue's
+    number: int  # of the queue
     address: str
-    target: str  # the queue there
+    target: str  # the queue at the other broker
     created_us: int
-    runner: int  # the log of the broker that does it
+    runner: int  # the log of the broker that runs the transfer
     messages: int
     error: str
 
 
 class Report(NamedTuple):
-    """What a broker tells of a transfer that it runs."""
+    """A broker's report on a transfer that it runs."""
 
-    number: int  # the queue's
+    number: int  # of the queue
     created_us: int
     messages: int  # since the last report
     error: str
@@ -32,7 +32,7 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True)
 class SetTransfer(Work):
-    """Transfer a queue from now on, until `DeleteTransfer`; the same again changes nothing."""
+    """Transfer a queue from now on, until `DeleteTransfer`; a repetition changes nothing."""
 
     queue: str
     address: str
@@ -41,7 +41,7 @@ class SetTransfer(Work):
 
 @dataclass(frozen=True)
 class DeleteTransfer(Work):
-    """Transfer a queue no more."""
+    """End the transfer of a queue."""
 
     queue: str
 
@@ -53,17 +53,17 @@ class Transfers(Look):
 
 @dataclass(frozen=True)
 class KeepTransfers(Work):
-    """A broker tells how its transfers are, and takes or keeps those that nobody else has: the `TransferRecord`s.
+    """Report on a broker's transfers; lease those that no other broker has. Outcome: their `TransferRecord`s.
 
-    The lease only spares two brokers of a cell each other's transactions: messages go over once also when both run it.
+    The lease only avoids conflicts of two brokers of a cell: messages are transferred once even when both run it.
     """
 
-    lease_us: int  # 0: it stops, and others may have them at once
+    lease_us: int  # 0: the broker stops, and others may take them at once
     reports: tuple[Report, ...] = ()
 
     @property
     def durable(self) -> bool:
-        """A crash ends the lease sooner, or takes figures back."""
+        """A crash only ends the lease sooner, or loses figures."""
         return False
 
 
@@ -72,11 +72,11 @@ class KeepTransfers(Work):
 
 @dataclass(frozen=True)
 class Settle(Work):
-    """What did this store, as coordinator, decide about a transaction over two stores? Whether it is to commit.
+    """Ask this store, as coordinator, for its decision on a transaction over two stores. Outcome: whether to commit.
 
-    `number` is the transaction here whose commit would have been the decision. If it is still under way, it is undone
-    first: whoever runs it can then no longer commit, and so the answer holds for ever. Nothing else makes it safe to
-    undo the other half; leases and names only make it rare. What is given back counts no abort, since it did nothing.
+    `number` is the transaction here whose commit would be the decision. If it is still open, it is undone first: its
+    client can then no longer commit, so the answer is final. Nothing else makes it safe to undo the other half; leases
+    and names only make that rare. The undo does not count as an abort of its messages, since they were not processed.
     """
 
     gid: str
@@ -84,14 +84,14 @@ class Settle(Work):
 
 
 class HeldMessages(NamedTuple):
-    """What is to be known of the messages that a transaction has taken."""
+    """Facts about the messages that a transaction has taken."""
 
-    remaining: int  # messages of blocks that were begun, without which it cannot commit
-    ends: list[tuple[int, int]]  # number of a message, and the microsecond at which its time is over, if it has one
+    remaining: int  # unread messages of begun blocks, without which it cannot commit
+    ends: list[tuple[int, int]]  # (message number, microsecond at which it expires), for messages that expire
 
 
 @dataclass(frozen=True)
 class Holding(Look):
-    """Tell about the messages that a transaction under way has taken: `HeldMessages`."""
+    """Describe the messages that an open transaction has taken. Outcome: `HeldMessages`."""
 
     number: int

@@ -1,4 +1,4 @@
-"""Operations of other parts than the log, which say by themselves what the store is to know of them."""
+"""The base class of operations of parts other than the log: what the store needs to know of them."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from dataclasses import dataclass
 
 
 class Work:
-    """An operation of another part than the log, which registers how it is carried out: `storage.execution.execute`."""
+    """An operation of a part other than the log. The part registers a function with `storage.execution.execute`."""
 
     @property
     def durable(self) -> bool:
-        """Whether its answer promises that it is on disk; a group without such a promise is not synced."""
+        """Whether its outcome promises that it is on disk; a group without such a promise is not synced."""
         return True
 
     @property
     def size(self) -> int:
-        """Bytes that it writes, more or less."""
+        """Approximate number of bytes that it writes."""
         return 0
 
     @property
     def client(self) -> Hashable | None:
-        """Whose expressions it evaluates, if any: a client that holds up the others for long is held back itself."""
+        """The client whose expressions it evaluates, if any: one that delays the others for long is delayed itself."""
         return None
 
 
 class Look(Work):
-    """Work that changes nothing."""
+    """An operation that only reads."""
 
     @property
     def durable(self) -> bool:
-        """There is nothing to promise."""
+        """It writes nothing."""
         return False
 
 
 @dataclass(frozen=True)
 class Barrier(Look):
-    """Is done when everything before it is: None."""
+    """Wait for all operations before it. Outcome: None."""

@@ -16,25 +16,25 @@ from milepost.queues.selection import Criteria
 from milepost.storage.database import Session
 from milepost.storage.execution import Spoiled, WorkContext
 
-MOST: Final = 10_000_000  # messages that are moved or removed at once, whatever number is given
+MOST: Final = 10_000_000  # most messages that one operation moves or removes, whatever number is given
 
 T = TypeVar("T")
 
 
 def declare_type(session: Session, place: WorkContext, text: str) -> TypeRecord:
-    """See `operations.DeclareType`."""
+    """Carry out `operations.queues.DeclareType`."""
     known, number = _change(session, place, lambda known: catalogue.declare_type(session, known, text, place.time_us))
     kind = known.types[number]
     return TypeRecord(kind.number, kind.name, kind.text, kind.schema)
 
 
 def delete_type(session: Session, place: WorkContext, name: str) -> None:
-    """See `operations.DeleteType`."""
+    """Carry out `operations.queues.DeleteType`."""
     _change(session, place, lambda known: catalogue.delete_type(session, known, name))
 
 
 def declare_queue(session: Session, place: WorkContext, wanted: Wanted) -> QueueRecord:
-    """See `operations.DeclareQueue`."""
+    """Carry out `operations.queues.DeclareQueue`."""
     known, number = _change(
         session, place, lambda known: catalogue.declare_queue(session, known, wanted, place.time_us)
     )
@@ -42,7 +42,7 @@ def declare_queue(session: Session, place: WorkContext, wanted: Wanted) -> Queue
 
 
 def delete_queue(session: Session, place: WorkContext, name: str) -> None:
-    """See `operations.DeleteQueue`."""
+    """Carry out `operations.queues.DeleteQueue`."""
     _change(session, place, lambda known: catalogue.delete_queue(session, known, name))
 
 
@@ -54,7 +54,7 @@ def _change(session: Session, place: WorkContext, work: Callable[[QueueCatalogue
     try:
         done = work(known)
     except MilepostError as error:
-        raise Spoiled(error) from error  # part of it may be there
+        raise Spoiled(error) from error  # it may be half done
     after = catalogue.version(session)
     if after != before:
         engine.change(place)
@@ -71,7 +71,7 @@ def move(
     where: str | None,
     count: int | None,
 ) -> int:
-    """See `operations.MoveMessages`."""
+    """Carry out `operations.queues.MoveMessages`."""
     known = engine_of(session, place).known(session, None)
     origin, goal = known.queue(source), known.queue(target)
     if origin.number == goal.number:
@@ -89,7 +89,7 @@ def move(
 def purge(
     session: Session, place: WorkContext, queue: str, kind: str | None, where: str | None, count: int | None
 ) -> int:
-    """See `operations.Purge`."""
+    """Carry out `operations.queues.Purge`."""
     known = engine_of(session, place).known(session, None)
     origin = known.queue(queue)
     mids = [head.mid for head in _chosen(session, place, known, origin, kind, where, count)]

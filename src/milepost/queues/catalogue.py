@@ -1,4 +1,4 @@
-"""The types and queues of a store, and the tables that they are kept in."""
+"""The types and queues of a store, and their tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from milepost.storage.statement import worded
 
 
 class TypeEntry(NamedTuple):
-    """A type of messages, as the store has it."""
+    """A message type of the store."""
 
     number: int
     name: str
@@ -40,7 +40,7 @@ class TypeEntry(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """A queue, as the store has it."""
+    """A queue of the store."""
 
     number: int
     name: str
@@ -51,7 +51,7 @@ class Queue(NamedTuple):
     dead_letter: int | None
     max_deliveries: int
     created_us: int
-    functions: dict[int, str | None]  # the types that it takes, and what gives their priority
+    functions: dict[int, str | None]  # accepted type -> its priority function, if any
 
     @property
     def table(self) -> str:
@@ -60,7 +60,7 @@ class Queue(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The column of what a reader reserves; empty at level none."""
+        """The column of the groups that a consumer reserves: "s" or "t"; empty at level none."""
         return GROUPS[self.level]
 
     @property
@@ -70,12 +70,12 @@ class Queue(NamedTuple):
 
     @property
     def blocks(self) -> bool:
-        """Whether a reader must end at a boundary of a writer's transactions."""
+        """Whether a consumer must read whole transactions of a writer."""
         return self.level in BLOCKS
 
 
 class QueueCatalogue:
-    """What a store had when it was loaded; `version` says whether that is still so."""
+    """The types and queues of a store when they were loaded; `version` tells whether they are current."""
 
     def __init__(self, version: int, types: Iterable[TypeEntry], queues: Iterable[Queue]) -> None:
         self.version: Final = version
@@ -109,7 +109,7 @@ class QueueCatalogue:
         return found
 
     def taken_by(self, queue: Queue, name: str) -> TypeEntry:
-        """A type that a queue takes."""
+        """The type of that name; `WrongType` when the queue does not accept it."""
         found = self.type(name)
         if found.number not in queue.functions:
             taken = ", ".join(self.types[number].name for number in queue.functions)
@@ -117,7 +117,7 @@ class QueueCatalogue:
         return found
 
     def record(self, queue: Queue, statistics: dict[str, int]) -> QueueRecord:
-        """A queue in words."""
+        """A queue as its users see it."""
         names = {number: self.types[number].name for number in queue.functions}
         return QueueRecord(
             queue.name, queue.level, queue.direction, queue.priority, tuple(names.values()),
@@ -128,21 +128,21 @@ class QueueCatalogue:
 
 
 def lock(session: Session) -> None:
-    """Keep other brokers from changing the catalogue, until the transaction ends."""
+    """Keep other brokers from changing the catalogue until the transaction ends."""
     session.row(statements.LOCK_CATALOGUE)
 
 
 def version(session: Session) -> int:
-    """The version of what the store has now."""
+    """The current version of the catalogue."""
     return int(session.row(statements.CATALOGUE_VERSION)[0])
 
 
 def load(session: Session, known: QueueCatalogue | None = None) -> QueueCatalogue:
-    """What the store has. Types of `known` that are still there are not parsed again."""
+    """Load the catalogue. Types of `known` that still exist are not parsed again."""
     while True:
         number = version(session)
         found = _load(session, known, number)
-        if version(session) == number:  # else another broker has changed something between the statements
+        if version(session) == number:  # otherwise another broker has changed it between the statements
             return found
 
 
@@ -171,9 +171,9 @@ def _type(number: int, name: str, text: str) -> TypeEntry:
 
 
 def declare_type(session: Session, known: QueueCatalogue, text: str, time_us: int) -> int:
-    """Make a type; its number. One that is there as declared stays as it is."""
+    """Make a type, or find an equal one. Returns its number."""
     schema = parse_schema(text)
-    Tables(schema, 0).indexes  # noqa: B018  # raises what cannot be kept in tables
+    Tables(schema, 0).indexes  # noqa: B018  # raises when the schema does not fit into tables
     there = known.types_by_name.get(schema.name)
     if there is not None:
         if there.schema.fingerprint == schema.fingerprint:
@@ -191,7 +191,7 @@ def declare_type(session: Session, known: QueueCatalogue, text: str, time_us: in
 
 
 def delete_type(session: Session, known: QueueCatalogue, name: str) -> None:
-    """Remove a type that no queue takes."""
+    """Remove a type that no queue accepts."""
     found = known.type(name)
     users = [queue.name for queue in known.queues.values() if found.number in queue.functions]
     if users:
@@ -206,20 +206,20 @@ def delete_type(session: Session, known: QueueCatalogue, name: str) -> None:
 
 
 class Wanted(NamedTuple):
-    """What a queue is to be."""
+    """The properties of a queue that is declared."""
 
     name: str
     types: tuple[str, ...]
     level: str = "none"
     direction: str = "desc"
     priority: float = 0.0
-    functions: dict[str, str] = {}  # noqa: RUF012  # nobody changes it
+    functions: dict[str, str] = {}  # noqa: RUF012  # never changed
     dead_letter: str | None = None
     max_deliveries: int = 0
 
 
 def declare_queue(session: Session, known: QueueCatalogue, wanted: Wanted, time_us: int) -> int:
-    """Make a queue; its number. One that is there as wanted stays as it is."""
+    """Make a queue, or find an equal one. Returns its number."""
     _require(wanted)
     types = {name: known.type(name) for name in wanted.types}
     for name, text in wanted.functions.items():
@@ -259,32 +259,32 @@ def _make(session: Session, wanted: Wanted, dead_letter: int | None, types: dict
 
 
 def made_of(number: int, level: str, direction: str) -> list[str]:
-    """The statements that make a queue's table; each index says what it is for."""
+    """The statements that make a queue's table and its indexes."""
     table = f"q{number}"
     made = [
         f"CREATE TABLE {table} (mid {{integer}} PRIMARY KEY, s {{integer}} NOT NULL, t {{integer}} NOT NULL, "
         "type {integer} NOT NULL, priority {real} NOT NULL, lsf TEXT NOT NULL, owner {integer} NOT NULL, "
         "aborts {integer} NOT NULL, due_us {integer} NOT NULL, ends_us {integer} NOT NULL)",
-        # The end of a transaction: all messages that it has brought anywhere.
+        # For the end of a transaction: all messages that it has enqueued or taken.
         f"CREATE INDEX {table}_owner ON {table} (owner) WHERE owner <> 0",
-        # Those that wait for their time, and those whose time is over.
+        # For delayed messages, and for messages that expire.
         f"CREATE INDEX {table}_due ON {table} (due_us) WHERE due_us > 0",
         f"CREATE INDEX {table}_ends ON {table} (ends_us) WHERE ends_us < {NEVER_US}",
     ]
-    if level == "none":  # the next message
+    if level == "none":  # for the next message
         made.append(f"CREATE INDEX {table}_next ON {table} (priority {direction.upper()}, mid) WHERE lsf = 'c'")
-    if GROUPS[level] == "s":  # a writer's oldest message
+    if GROUPS[level] == "s":  # for a writer's oldest message
         arrival = ", ".join(("s", *ARRIVAL[level]))
         made.append(f"CREATE INDEX {table}_s ON {table} ({arrival}) WHERE lsf = 'c'")
-    if level in BLOCKS:  # the next block; what remains of one
+    if level in BLOCKS:  # for the next block, and the rest of a block
         made.append(f"CREATE INDEX {table}_t ON {table} (t, mid)")
     return made
 
 
 def delete_queue(session: Session, known: QueueCatalogue, name: str) -> None:
-    """Remove a queue that has no messages and is in no transaction."""
+    """Remove a queue that has no messages and is in use by no transaction."""
     found = known.queue(name)
-    if _dialect(session) == "postgresql":  # else another broker puts a message into it between the look and the end
+    if _dialect(session) == "postgresql":  # otherwise another broker may enqueue between the check and the commit
         session.say(f"LOCK TABLE {found.table} IN ACCESS EXCLUSIVE MODE")
     count = int(session.row(statements.count_messages(found.table))[0])
     if count:
@@ -302,13 +302,13 @@ def delete_queue(session: Session, known: QueueCatalogue, name: str) -> None:
 
 
 def prioritize(session: Session, queue: Queue) -> None:
-    """From now on some message may have a priority of its own: an ordered queue has to look at the writers' heads."""
+    """Record that messages may have priorities of their own: an ordered queue must then compare the writers' heads."""
     if session.run(statements.PRIORITIZE_QUEUE, number=queue.number):
         session.run(statements.CHANGE_CATALOGUE)
 
 
 def require_function(text: str, kind: TypeEntry) -> None:
-    """Refuse a priority function that does not give a number."""
+    """Refuse a priority function that does not return a number."""
     found = expression(text, kind.schema)
     if found.type.name not in ("double", "integer", "decimal"):
         raise WrongType(f"a priority is a number, and {text!r} gives a {found.type}")
@@ -338,7 +338,7 @@ def _require(wanted: Wanted) -> None:
 
 
 def _as_record(wanted: Wanted, types: dict[str, TypeEntry]) -> tuple[Any, ...]:
-    """In whatever order its types are named."""
+    """The fields of a `QueueRecord`, independent of the order in which the types are named."""
     names = tuple(sorted(wanted.types, key=lambda name: types[name].number))
     return (
         wanted.name, wanted.level, wanted.direction, float(wanted.priority), names,

@@ -1,4 +1,4 @@
-"""Transactions over several stores: what a participant is told, and what a coordinator remembers."""
+"""Transactions over several stores: ends of a participant's transactions, and decisions of a coordinator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from milepost.storage.execution import WorkContext
 
 
 def decide(session: Session, place: WorkContext, gid: str, commit: bool) -> Done:
-    """See `operations.Decide`."""
+    """Carry out `operations.queues.Decide`."""
     engine = engine_of(session, place)
     row = session.row(statements.FIND_PREPARED, gid=gid)
     if row is None:
@@ -32,16 +32,16 @@ def decide(session: Session, place: WorkContext, gid: str, commit: bool) -> Done
 
 
 def prepared(session: Session, coordinator: str | None) -> list[tuple[str, str]]:
-    """See `operations.Prepared`."""
+    """Carry out `operations.queues.Prepared`."""
     found = [(row[0], row[1]) for row in session.rows(statements.ALL_PREPARED)]
     return found if coordinator is None else [each for each in found if each[1] == coordinator]
 
 
 def decisions(session: Session) -> list[tuple[str, str]]:
-    """See `operations.Decisions`."""
+    """Carry out `operations.queues.Decisions`."""
     return [(row[0], row[1]) for row in session.rows(statements.DECISIONS)]
 
 
 def forget(session: Session, gid: str) -> None:
-    """See `operations.ForgetDecision`."""
+    """Carry out `operations.queues.ForgetDecision`."""
     session.run(statements.FORGET_DECISION, gid=gid)

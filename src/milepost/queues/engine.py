@@ -1,4 +1,4 @@
-"""What the queues of a store have in memory, between the pieces of work that are done for them."""
+"""The state of a store's queues in memory, kept between operations."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from milepost.storage.database import Session
 from milepost.storage.execution import WorkContext
 
 _NAME: Final = "queues"
-DOUBTS: Final = 10_000  # remembered: each belongs to a transaction that is being repeated
+DOUBTS: Final = 10_000  # most that are remembered: each belongs to a transaction that is being repeated
 
 
 class Live(NamedTuple):
-    """A transaction under way, as this process has carried it out: what its end will have to do."""
+    """An open transaction that this process has carried out: what its end has to do."""
 
     operations: int
     logged: frozenset[tuple[str, int]]  # kind and queue
-    taken: dict[int, list[int]]  # type -> messages that go with its commit
-    whole: bool = True  # False: there is more, of an operation that was not committed yet when the next one followed
+    taken: dict[int, list[int]]  # type -> messages that its commit removes
+    whole: bool = True  # False: incomplete, since an operation was not committed yet when the next one followed
 
 
 class QueueEngine:
-    """One for each store that is open; used by the thread that writes."""
+    """One for each open store; used by the writing thread."""
 
     def __init__(self, session: Session, place: WorkContext) -> None:
         self.catalogue = catalogue.load(session)
@@ -34,19 +34,19 @@ class QueueEngine:
             found = session.row(statements.highest_number(queue.table))
             highest = max(highest, found[0])
         self.numbers: Final = Numbers(place.log, highest)
-        self._turn = 0  # the queue that was looked after last
-        self.groups: Final[dict[int, int]] = {}  # queue -> how many writers or blocks it had then, up to a bound
-        self._changed = False  # by a transaction that is not committed yet, and perhaps never will be
-        # Transactions of this process. Operations that were not synced may be taken back by a crash of the database:
-        # then it counts fewer of them.
+        self._turn = 0  # the queue that was swept last
+        self.groups: Final[dict[int, int]] = {}  # queue -> number of its writers or blocks then, up to a limit
+        self._changed = False  # by a transaction that is not committed yet
+        # Open transactions of this process. A crash of the database may undo operations that were not synced: then the
+        # database counts fewer operations.
         self.live: Final[dict[int, Live]] = {}
-        self.unlearned: Final[set[int]] = set()  # those that went on in a group that is not committed yet
+        self.unlearned: Final[set[int]] = set()  # those with an operation in a group that is not committed yet
         self._doubted: Final[set[Hashable]] = set()
-        self._group: Callable[[Callable[[], None]], None] | None = None  # what is being written, by `WorkContext.later`
-        self._careful = False  # this group is written again: now it asks for everything
+        self._group: Callable[[Callable[[], None]], None] | None = None  # `WorkContext.later` of the current group
+        self._careful = False  # this group is written again, now without assumptions
 
     def learn(self, number: int, live: Live | None) -> None:
-        """A transaction is so far; None: it is over."""
+        """Record the state of a transaction after a commit of its group; None: it has ended."""
         self.unlearned.discard(number)
         if live is None:
             self.live.pop(number, None)
@@ -54,31 +54,31 @@ class QueueEngine:
             self.live[number] = live
 
     def trusts(self, what: Hashable) -> bool:
-        """Whether what is remembered may be built upon, and be checked when all is sent.
+        """Whether remembered state may be assumed, and checked by the statements that rely on it.
 
-        One round trip less for each thing that is not asked first. A check that finds it wrong says so by `doubt`, and
-        raises `Stale`: the group is then carried out again, and asks.
+        Each assumption saves a round trip. A check that finds it wrong calls `doubt` and raises `Stale`: the group is
+        then carried out again, and queries the database first.
         """
         return not self._changed and not self._careful and what not in self._doubted
 
     def doubt(self, what: Hashable) -> None:
-        """What was assumed about a transaction, or about the catalogue for it, is not so."""
+        """Record that an assumption about a transaction, or about the catalogue for it, was wrong."""
         if len(self._doubted) >= DOUBTS:
-            self._doubted.clear()  # those are asked once more than they need to be
+            self._doubted.clear()  # costs the forgotten ones one more repetition
         self._doubted.add(what)
 
     def enter(self, session: Session, place: WorkContext) -> None:
-        """A piece of work begins. What the one before it assumed or changed in vain, in another group, is forgotten.
+        """Called when an operation begins. Forgets assumptions and changes of a previous group that was not committed.
 
-        Clients that were cut off repeat themselves together, and a queue that another broker has dropped is missed by
-        all: a group that failed is carried out anew once, and then asks, instead of once for each assumption.
+        Clients that were cut off send repetitions together, and a dropped queue affects all its clients: so a failed
+        group is repeated once, without assumptions, and not once for each wrong assumption.
         """
         if self._group == place.later:
             return
-        if self._group is not None:  # it was never committed
+        if self._group is not None:  # the previous group was not committed
             self._careful = True
             self.unlearned.clear()
-            self.catalogue = catalogue.load(session, self.catalogue)  # it may have been read in that group
+            self.catalogue = catalogue.load(session, self.catalogue)  # the catalogue may have been loaded in that group
             self._changed = False
         self._group = place.later
         place.later(self._committed)
@@ -88,7 +88,7 @@ class QueueEngine:
         self._careful = False
 
     def known(self, session: Session, version: int | None) -> QueueCatalogue:
-        """The catalogue as the store has it, given its version; None: it is asked for."""
+        """The current catalogue, given its version; None: the version is queried."""
         if version is None:
             version = catalogue.version(session)
         if version != self.catalogue.version or self._changed:
@@ -96,7 +96,7 @@ class QueueEngine:
         return self.catalogue
 
     def turn(self, count: int) -> list[Queue]:
-        """The next queues in turn: those behind the last ones, and after all the first again."""
+        """The next `count` queues, round robin."""
         numbers = sorted(self.catalogue.queues)
         behind = [number for number in numbers if number > self._turn]
         chosen = (behind + numbers)[: min(count, len(numbers))]
@@ -104,7 +104,7 @@ class QueueEngine:
         return [self.catalogue.queues[number] for number in chosen]
 
     def change(self, place: WorkContext) -> None:
-        """Say that this transaction changes the catalogue: until it is committed, the version tells nothing."""
+        """Record that this transaction changes the catalogue: until the commit, its version cannot be relied on."""
         self._changed = True
         place.later(self._settled)
 

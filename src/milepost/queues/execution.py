@@ -1,7 +1,6 @@
-"""How the store carries out each operation on queues. Import it before a store is asked for one.
+"""Registers how the store carries out operations on queues. Import it before a store is given one.
 
-`transfers` has the operations on queues that go on to another broker; it is imported here, so that they are registered
-too.
+`transfers` registers the operations on transfers; it is imported here for that.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def _(operation: ops.ForgetDecision, session: Session, context: WorkContext) -> 
     decisions.forget(session, operation.gid)
 
 
-# Looking
+# Queries
 
 
 @execute.register

@@ -1,4 +1,4 @@
-"""The first step of a transaction, a dequeue, whose answer comes when it is committed."""
+"""A dequeue that begins a transaction, whose result arrives with the commit."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from milepost.storage.transaction import Stale
 
 
 def nothing(session: Session, queue: Queue, now: int) -> Got:
-    """Nothing was found; when something will be, if that is known."""
+    """The result of a dequeue that found nothing, with the time when the next message is due, if any."""
     row = session.row(statements.next_due(queue.table), now=now)
     return Got([], row[0] if row is not None else None)
 
 
 class FirstDequeue(Promise):
-    """What the first step of a transaction, a dequeue, has found: `Performed`."""
+    """The promised outcome of a dequeue that begins a transaction: `Performed`."""
 
     def __init__(
         self,
@@ -46,18 +46,18 @@ class FirstDequeue(Promise):
         self._rows: list[Sequence[Any]] = []
 
     def headers(self, answer: Any) -> None:
-        """A check: the headers, in any order."""
-        if answer.rowcount < 0:  # it raised: there is a transaction of this name
+        """A check that keeps the headers, in any order."""
+        if answer.rowcount < 0:  # it raised: this transaction exists already
             self._engine.doubt(self._key)
             raise Stale
         self._headers = answer.fetchall()
 
     def rows(self, answer: Any) -> None:
-        """A check: the rows of the next of the tables."""
+        """A check that keeps the rows of the next table."""
         self._rows.append(answer.fetchall())
 
     def kept(self, session: Session) -> Performed:
-        """See `Promise`."""
+        """The outcome, after the commit: see `Promise`."""
         known, queue, number = self._known, self._queue, self._number
         texts = owned_texts(known, queue)
         if self._headers is None or len(self._rows) != len(texts):
@@ -69,7 +69,7 @@ class FirstDequeue(Promise):
             except faults.DRIVER_ERRORS as error:
                 if faults.kind(error) is not faults.FaultKind.AGAIN:
                     raise
-                # As when another broker has deleted the queue since. Nothing was there, and that is the answer.
+                # For example, another broker has deleted the queue since. The queue was empty, which is the answer.
                 return Performed(0, (Got([]),))
         taken: dict[int, list[int]] = {}
         for head in self._headers:

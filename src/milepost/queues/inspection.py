@@ -1,4 +1,4 @@
-"""Looking into queues: nothing is taken."""
+"""Queries of queues: they take no messages."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from milepost.storage.execution import WorkContext
 
 __all__ = ["Head", "browse", "committed", "peek", "queues", "types"]
 
-COUNTED: Final = 1_000_000  # messages of one queue: some tenths of a second
-STEP: Final = 64  # messages that are read at once, of which nobody knows how long they are
-_LAGS: Final = 0  # the turn of lags among the numbers of queues, which begin at 1
-_NOBODY: Final = -1  # a transaction that is none: peeking sees what everybody does
+COUNTED: Final = 1_000_000  # most messages counted in one queue: takes some tenths of a second
+STEP: Final = 64  # most messages read at once, since their sizes are unknown
+_LAGS: Final = 0  # the number of the lags among those of queues, which begin at 1
+_NOBODY: Final = -1  # no transaction: a peek sees the messages that all transactions see
 
 
 def peek(
@@ -40,7 +40,7 @@ def peek(
     most_bytes: int | None = None,
     owner: int = 0,
 ) -> Got:
-    """See `operations.Peek`."""
+    """Carry out `operations.queues.Peek`."""
     selection.require_count(count)
     known = engine_of(session, place).known(session, None)
     found = selection.pick(
@@ -53,7 +53,7 @@ def browse(
     session: Session, place: WorkContext, queue: str, kind: str | None, where: str | None, after: int, count: int,
     most_bytes: int | None = None,
 ) -> Got:  # fmt: skip
-    """See `operations.Browse`."""
+    """Carry out `operations.queues.Browse`."""
     selection.require_count(count)
     known = engine_of(session, place).known(session, None)
     found = committed(session, known, known.queue(queue), Criteria(kind, where), after, count, lock=False)
@@ -61,9 +61,9 @@ def browse(
 
 
 def _got(session: Session, known: QueueCatalogue, found: list[Head], most_bytes: int | None) -> Got:
-    """Messages with their content, from the first on, until there are so many bytes of them; one at least.
+    """The first messages with their content, about `most_bytes` of them, at least one.
 
-    How long a message is, nobody knows before it is read. So they are read some at a time, few at first.
+    The size of a message is unknown before it is read. So they are read in steps, which begin small.
     """
     if most_bytes is None:
         return messages.got(session, known, found)
@@ -74,12 +74,12 @@ def _got(session: Session, known: QueueCatalogue, found: list[Head], most_bytes:
         size += sum(len(group.batch.data) for group in some)
         groups += some
         start += step
-        step = min(2 * step, STEP, max(1, (most_bytes - size) * start // max(1, size) + 1))  # if they go on like this
+        step = min(2 * step, STEP, max(1, (most_bytes - size) * start // max(1, size) + 1))  # by the average so far
     return Got([_joined(list(run)) for _, run in groupby(groups, key=attrgetter("type"))])
 
 
 def _joined(groups: list[Group]) -> Group:
-    """Groups of one type as one."""
+    """Groups of one type joined into one."""
     first = groups[0]
     if len(groups) == 1:
         return first
@@ -89,13 +89,13 @@ def _joined(groups: list[Group]) -> Group:
     )  # fmt: skip
 
 
-_COLUMNS: Final = ("mids", "s", "t", "priorities", "aborts")  # of a group, beside its messages
+_COLUMNS: Final = ("mids", "s", "t", "priorities", "aborts")  # fields of a group beside its messages
 
 
 def committed(
     session: Session, known: QueueCatalogue, queue: Queue, criteria: Criteria, after: int, count: int, *, lock: bool
 ) -> list[Head]:
-    """Committed messages that nobody has taken or reserved, due or not, by number."""
+    """Committed messages that are not taken or reserved, due or not, by number."""
     finding = selection.browsing(known, queue, criteria, selection.dialect_of(session), lock)
     values = {"after": after, "count": count, "queue": queue.number} | finding.values
     ask = session.bounded if criteria.where else session.rows
@@ -103,16 +103,16 @@ def committed(
 
 
 def queues(session: Session, place: WorkContext, name: str | None, counted: bool) -> list[QueueRecord]:
-    """See `operations.Queues`."""
+    """Carry out `operations.queues.Queues`."""
     known = engine_of(session, place).known(session, None)
     wanted = list(known.queues.values()) if name is None else [known.queue(name)]
     return [known.record(each, statistics(session, each, place.time_us) if counted else {}) for each in wanted]
 
 
 def count(session: Session, place: WorkContext, after: int, listed: int) -> Counted:
-    """See `operations.Count`. Queues have their turns: one that is too long for the time left is the next one's first.
+    """Carry out `operations.queues.Count`. A queue that is too long for the time left is the first of the next count.
 
-    One that is too long even then is passed over. Lags have a turn as well, as number 0, which no queue has.
+    A queue that is too long even then is skipped. Lags are counted in the same rotation, under number 0.
     """
     began = time.monotonic()
     known = engine_of(session, place).known(session, None)
@@ -128,7 +128,7 @@ def count(session: Session, place: WorkContext, after: int, listed: int) -> Coun
                 counted[queue.name] = statistics(session, queue, place.time_us, COUNTED)
         except QueryTooCostly:
             after = after if counted or lags is not None else number
-            break  # the others the next time
+            break  # the next count continues here
         after = number
     dead = {
         each.name: None if each.dead_letter is None else known.queues[each.dead_letter].name
@@ -138,9 +138,9 @@ def count(session: Session, place: WorkContext, after: int, listed: int) -> Coun
 
 
 def statistics(session: Session, queue: Queue, now: int, most: int | None = None) -> dict[str, int]:
-    """How many messages of a queue are in which state, and when the oldest one came that waits.
+    """The number of messages of a queue in each state, and when the oldest waiting one was enqueued.
 
-    `most`: of so many messages at most, the oldest; then it takes no longer than an operation may.
+    `most`: counts only this many messages, the oldest, and within the time limit of an operation.
     """
     ask = session.rows if most is None else session.bounded
     (row,) = ask(statements.count_states(queue.table, most), now=now)
@@ -157,6 +157,6 @@ def statistics(session: Session, queue: Queue, now: int, most: int | None = None
 
 
 def types(session: Session, place: WorkContext) -> list[TypeRecord]:
-    """See `operations.Types`."""
+    """Carry out `operations.queues.Types`."""
     known = engine_of(session, place).known(session, None)
     return [TypeRecord(each.number, each.name, each.text, each.schema) for each in known.types.values()]

@@ -1,4 +1,4 @@
-"""Leases of transactions: renewed while their clients are there, and undone when a client is gone."""
+"""Leases of transactions: renewed while the client lives; transactions of a client that is gone are undone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from milepost.queues.open_transaction import OpenTransaction, QueueClient
 if TYPE_CHECKING:
     from milepost.queues.machine import Effects, TransactionMachine
 
-RENEWALS: Final = 3  # of a lease before it would end
-SWEEP_S: Final = 5.0  # between looks at messages that have expired, and at leases of members that are gone
+RENEWALS: Final = 3  # renewals in the time of a lease
+SWEEP_S: Final = 5.0  # between sweeps of expired messages and of leases that have ended
 
 log = logging.getLogger("milepost.queues")
 
@@ -28,11 +28,11 @@ class Leases:
         self._machine = machine
         self._lease_s = lease_s
         self._renewed = self._swept = now
-        self._renewing = self._sweeping = False  # one is under way: while the store is away, more would pile up
+        self._renewing = self._sweeping = False  # at most one at a time: more would pile up during an outage
         self.us: Final = int(lease_s * 1_000_000)
 
     def drop(self, client: QueueClient) -> Effects:
-        """The connection of a client is gone: what it waits for is replied to nobody."""
+        """Called when a client's connection is lost: its pending requests get no reply."""
         effects: Effects = []
         for transaction in list(client.transactions.values()):
             transaction.forget_held()
@@ -43,7 +43,7 @@ class Leases:
         return effects
 
     def undo_all(self, client: QueueClient, reason: str) -> Effects:
-        """Undo what a client has not committed: it does not come back."""
+        """Undo the open transactions of a client that will not return."""
         effects: Effects = []
         for transaction in client.transactions.values():
             if transaction.over is None:
@@ -52,12 +52,12 @@ class Leases:
         return effects
 
     def undo(self, transaction: OpenTransaction) -> Effects:
-        """Undo what the store has of a transaction. One that it has yet to hear of is undone then."""
+        """Undo a transaction in the store. One that has no number yet is undone when the store has begun it."""
         self._machine.totals["queue_aborts"] += 1
         return self.undo_late(transaction) if transaction.number else []
 
     def undo_late(self, transaction: OpenTransaction) -> Effects:
-        """The same, once the store has told its number."""
+        """The same for a transaction whose number is known."""
         return self._machine.write(operations.Undo(transaction.number), partial(self._undone, transaction))
 
     def _undone(self, transaction: OpenTransaction, outcome: Any) -> Effects:
@@ -67,11 +67,11 @@ class Leases:
         return effects
 
     def tick(self, now: float, sweeps: bool = True) -> Effects:
-        """Renew leases and sweep the store, where that is due. Called once a second or so."""
+        """Renew leases and sweep the store, if that is due. Called about once a second."""
         effects: Effects = []
         sweeps = sweeps and now - self._swept >= SWEEP_S
-        # Before each sweep too: leases are of the clock of the day, and a jump of that must not cost a client that is
-        # there its transactions.
+        # Also before each sweep: leases use the wall clock, and a jump of that must not cost a live client its
+        # transactions.
         if (sweeps or now - self._renewed >= self._lease_s / RENEWALS) and not self._renewing:
             self._renewed = now
             numbers = tuple(
@@ -100,15 +100,15 @@ class Leases:
         return self._machine.write(operations.Sweep(), self.swept)
 
     def swept(self, outcome: Any) -> Effects:
-        """The store has undone what its members left, and removed what has expired."""
+        """Called after a sweep: it has undone abandoned transactions and removed expired messages."""
         self._sweeping = False
         effects: Effects = []
         if isinstance(outcome, StoreUnavailable):
-            pass  # the store says in the log that it is away
+            pass  # `storage.outage` has logged this
         elif isinstance(outcome, MilepostError):
             log.warning("queues cannot be swept: %s", outcome)
         else:
             self._machine.waiting.notify(outcome.touched, effects)
-            if outcome.more:  # behind what others have asked for meanwhile
+            if outcome.more:  # queued after the operations that arrived meanwhile
                 effects += self._sweep()
         return effects

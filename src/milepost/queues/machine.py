@@ -1,13 +1,13 @@
-"""The transactions of clients as one state machine: when the store is asked for what, and what clients are replied.
+"""The transactions of clients as one state machine: it sends operations to the store and replies to clients.
 
-Everything about messages is decided in the store. Here it is decided when the store is asked. The requests of one
-transaction are carried out in order, one at a time, each with the enqueues before it in one operation. A dequeue that
-finds nothing waits in line (`waiters`). What a client leaves behind is undone (`leases`).
+The store decides everything about messages; this machine decides when the store is called. The requests of one
+transaction are carried out in order, one at a time, each with the preceding enqueues in one operation. A dequeue that
+finds nothing waits in line (`waiters`). Open transactions of a client that is gone are undone (`leases`).
 
-Events come in as calls: a request came (`ask`), an operation is done (the function that was given with it), messages
-came to a queue (`waiting.notify`), time passed (`waiting.wake`, `leases.tick`), a client is gone (`leases.lost`). Each
-returns effects: operations for the store, and replies. The driver makes them, in a form of its own, and carries them
-out after the call. Nothing here waits, reads a clock or says SQL.
+Events are calls: a request (`ask`), the outcome of an operation (the function given with it), new messages in a queue
+(`waiting.notify`), time (`waiting.wake`, `leases.tick`), a lost connection (`leases.drop`), a client that is gone
+(`leases.undo_all`). Each returns effects: operations for the store, and replies. The driver makes them, in a form of
+its own, and carries them out after the call. Nothing here waits, reads a clock or contains SQL.
 
 The drivers are the broker's core (`broker.core.queues`) and a client without a broker (`brokerless`).
 """
@@ -37,43 +37,43 @@ from milepost.queues.requests import decision_of, dequeue_of, enqueue_of, undone
 from milepost.queues.waiters import Waiters
 from milepost.wire import Dequeue, Enqueue, Finish
 
-PREPARED_KEPT: Final = 10_000  # transactions whose messages are counted when they are decided
+PREPARED_KEPT: Final = 10_000  # most prepared transactions whose messages are counted when they are decided
 
 Effects: TypeAlias = list[Any]  # in the driver's form
 Then: TypeAlias = Callable[[Any], Effects]  # takes the outcome of an operation, or its error
 
 
 class TransactionMachine(ABC):
-    """See above. The abstract methods, and those below them, are the driver's."""
+    """The state machine. The driver implements the abstract methods and those of the same section."""
 
     def __init__(self, leases: Leases, totals: Counter[str]) -> None:
-        self.totals: Final = totals  # counts of what happened, by name
+        self.totals: Final = totals  # counts of events, by name
         self.waiting: Final = Waiters(self)
         self.leases = leases
         self._orders = count(1)
-        self._prepared: dict[str, Counter[str]] = {}  # messages of transactions that are not decided, by name
+        self._prepared: dict[str, Counter[str]] = {}  # gid -> counts of messages of transactions that are not decided
 
-    # What drivers bring
+    # Implemented by drivers
 
     @abstractmethod
     def clients(self) -> Iterable[QueueClient]:
-        """All that have transactions, or may have some."""
+        """All clients that may have transactions."""
 
     @abstractmethod
     def write(self, operation: Any, then: Then) -> Effects:
-        """Have the store carry out an operation."""
+        """Make the store carry out an operation."""
 
     @abstractmethod
     def look(self, operation: Any, then: Then) -> Effects:
-        """Have the store carry out an operation that changes nothing, beside what it writes."""
+        """Make the store carry out an operation that only reads, concurrently with its writes."""
 
     @abstractmethod
     def reply(self, request: TransactionRequest, reply: KeptReply) -> Effects:
-        """Reply to a request, if its client waits for it."""
+        """Reply to a request, if its client still waits."""
 
     @abstractmethod
     def ended(self, transaction: OpenTransaction, reply: KeptReply) -> None:
-        """Forget a transaction that was replied to for the last time."""
+        """Called after the last reply of a transaction: forget it."""
 
     @abstractmethod
     def present(self, request: TransactionRequest) -> bool:
@@ -81,54 +81,54 @@ class TransactionMachine(ABC):
 
     @abstractmethod
     def doubtful(self, request: TransactionRequest, error: MilepostError) -> Effects:
-        """Let the client ask again for the end of a transaction: nobody knows whether the store has committed it."""
+        """Make the client repeat the end of a transaction, since it is not known whether the store has committed it."""
 
     def step_of(self, said: Dequeue) -> steps.Dequeue:
         """The step of a dequeue."""
         return dequeue_of(said)
 
     def require_room(self, transaction: OpenTransaction) -> None:
-        """Raise what is to be done when there is no room for messages in a reply."""
+        """Raise when there is no room for messages in a reply."""
         return
 
     def find_type(self, request: TransactionRequest, held: Any) -> Effects | None:
-        """Find the type of a batch, and decode it; None when that is done, or has failed."""
+        """Find the type of a batch and decode the batch; None when that is done, or has failed."""
         raise AssertionError("this driver holds decoded batches only")
 
     def settling(self, request: TransactionRequest, effects: Effects) -> Sequence[Any] | None:
-        """The acknowledgements that a commit carries, each with its `move`; None: they have to wait."""
+        """The acknowledgements of a commit, each with its `move`; None: they have to wait."""
         raise AssertionError("this driver has no subscriptions")
 
     def settled(self, settling: Sequence[Any], error: MilepostError | None) -> Effects:
-        """A commit with acknowledgements is done, or has failed."""
+        """Called when a commit with acknowledgements is done, or has failed."""
         raise AssertionError("this driver has no subscriptions")
 
     def give_back(self, held: Iterable[Any]) -> Effects:
-        """Give back what enqueues took of their connections: they are stored, or dropped."""
+        """Return the credit of enqueues to their connections: they are stored, or dropped."""
         return []
 
-    # One request after the other
+    # Requests, in order
 
     def request(
         self, transaction: OpenTransaction, said: Dequeue | Finish | Enqueue | None, reply_to: Any, until: float = 0.0
     ) -> TransactionRequest:
-        """A request with what was held before it."""
+        """Make a request, with the held enqueues."""
         held, transaction.held = transaction.held, []
         return TransactionRequest(
             transaction, said, reply_to, held, next(self._orders), transaction.step, until
         )  # fmt: skip
 
     def ask(self, request: TransactionRequest) -> Effects:
-        """Let a request be carried out when those before it are."""
+        """Queue a request; it is carried out after those before it."""
         transaction = request.transaction
         transaction.requests.append(request)
         first = transaction.requests[0]
-        if first.waiting:  # its client does not wait for it any more
+        if first.waiting:  # a waiting dequeue, which its client no longer waits for
             return self.waiting.come_away(first)
         return self.advance(transaction)
 
     def advance(self, transaction: OpenTransaction) -> Effects:
-        """Carry out the next request, if none is under way."""
+        """Carry out the next request, unless one is being carried out."""
         effects: Effects = []
         while transaction.requests and not transaction.busy and not transaction.requests[0].waiting:
             effects += self._carry_out(transaction, transaction.requests[0])
@@ -168,7 +168,7 @@ class TransactionMachine(ABC):
                 effects = []
                 try:
                     settling = self.settling(request, effects)
-                except MilepostError as error:  # its rows are delivered again: the transaction must not commit
+                except MilepostError as error:  # the rows will be delivered again: the transaction must not commit
                     return self._spoiled(request, error) + effects
                 if settling is None:
                     transaction.busy = True
@@ -182,13 +182,13 @@ class TransactionMachine(ABC):
         return self.give(request, tuple(todo), self._performed)
 
     def _refused(self, request: TransactionRequest, error: MilepostError) -> Effects:
-        """Carry out nothing of a request, but what was held before it."""
+        """Refuse a request; the enqueues held before it are carried out first."""
         if request.held:
             return self._held_first(request)
         return self.settle(request, KeptReply(request.step, error=error))
 
     def _held_first(self, request: TransactionRequest) -> Effects:
-        """Carry out what was held before a request on its own, then the request."""
+        """Carry out the enqueues held before a request on their own, then the request."""
         transaction, held, request.held = request.transaction, request.held, []
         transaction.requests.appendleft(
             TransactionRequest(transaction, None, 0, held, next(self._orders), request.step)
@@ -200,9 +200,9 @@ class TransactionMachine(ABC):
         return self.give_back(held) if held else []
 
     def _claim(self, transaction: OpenTransaction, request: TransactionRequest) -> Effects:
-        """End a transaction that was begun elsewhere: it has ended as the request says, or it is undone now.
+        """End a transaction that was begun elsewhere: either it has ended as requested, or it is undone now.
 
-        Its number is not given to the store, which finds it by its client: nobody can claim another's.
+        The store finds it by its client, not by its number: a client cannot claim a transaction of another client.
         """
         said = request.said
         effects = self._drop_held(request)
@@ -223,7 +223,7 @@ class TransactionMachine(ABC):
     def give(
         self, request: TransactionRequest, todo: tuple[Step, ...], then: Callable[[TransactionRequest, Any], Effects]
     ) -> Effects:
-        """Have the store carry out steps of a transaction."""
+        """Make the store carry out steps of a transaction."""
         transaction = request.transaction
         transaction.busy = True
         return self.write(self._operation(transaction, todo), partial(then, request))
@@ -236,10 +236,10 @@ class TransactionMachine(ABC):
         )  # fmt: skip
         return operations.Perform(whose, todo)
 
-    # What came of it
+    # Outcomes
 
     def _performed(self, request: TransactionRequest, outcome: Any) -> Effects:
-        """The store has carried a request out, or has not."""
+        """Called with the outcome of a request."""
         transaction, said = request.transaction, request.said
         transaction.busy = False
         wrong = outcome if isinstance(outcome, MilepostError) else None
@@ -268,7 +268,7 @@ class TransactionMachine(ABC):
         return effects + self.advance(transaction)
 
     def _count(self, transaction: OpenTransaction, said: Finish) -> None:
-        """Count the messages of a transaction that is committed; of one that is prepared, when that is decided."""
+        """Count the messages of a committed transaction; those of a prepared one are counted when it is decided."""
         moved = Counter(messages_enqueued=transaction.enqueued.total(), messages_dequeued=transaction.taken.total())
         if said.how == "prepare":
             if len(self._prepared) >= PREPARED_KEPT:
@@ -278,30 +278,30 @@ class TransactionMachine(ABC):
         self.totals.update(moved)
 
     def decided(self, gid: str, commit: bool) -> None:
-        """A prepared transaction has ended."""
+        """Called when a prepared transaction has ended."""
         moved = self._prepared.pop(gid, None)
         if commit and moved is not None:
             self.totals.update(moved)
 
     def learn(self, transaction: OpenTransaction, outcome: Performed) -> Effects:
-        """Keep what the store calls a transaction."""
+        """Keep the number that the store gave a transaction."""
         begun, transaction.number = not transaction.number, outcome.number
         transaction.client.came = False
-        if begun and transaction.number and transaction.over is not None:  # its client went for good meanwhile
+        if begun and transaction.number and transaction.over is not None:  # its client is gone meanwhile
             return self.leases.undo_late(transaction)
         return []
 
     def enqueued(self, transaction: OpenTransaction, held: Any, outcome: steps.Enqueued | None) -> None:
-        """One of the enqueues before a request is in the store."""
-        if outcome is None:  # of a commit that was done before: what the messages' numbers were is forgotten
+        """Called for each stored enqueue of a request."""
+        if outcome is None:  # of a repeated commit: the messages' numbers are forgotten
             transaction.mids.append([])
             return
-        transaction.writer = outcome.s  # of a commit that was done before, the number that the client had then
+        transaction.writer = outcome.s  # of a repeated commit: the client's number at the first one
         transaction.mids.append(outcome.mids)
         transaction.enqueued[held.said.queue] += len(outcome.mids)
 
     def failed(self, request: TransactionRequest, error: MilepostError) -> Effects:
-        """The store has carried out nothing of a request."""
+        """Called when a request has failed: the store has done nothing of it."""
         said = request.said
         if isinstance(error, InDoubt) and isinstance(said, Finish):
             return self.doubtful(request, error)
@@ -311,16 +311,16 @@ class TransactionMachine(ABC):
             return self.settle(request, KeptReply(request.step, error=error))
         if said is None or isinstance(said, Enqueue):
             return self._spoiled(request, error)
-        return self._held_first(request)  # which of them is wrong will be seen
+        return self._held_first(request)  # separately, which shows the one that fails
 
     def _spoiled(self, request: TransactionRequest, error: MilepostError) -> Effects:
-        """Undo a transaction that cannot go on, and tell its client why."""
+        """Undo a transaction that cannot continue, and reply with the error."""
         transaction = request.transaction
         effects = self._drop_held(request)
         transaction.over = error
         effects += self.leases.undo(transaction)
         if request.said is None:
-            transaction.requests.popleft()  # the next request hears of it
+            transaction.requests.popleft()  # the next request gets the error
             return effects
         transaction.told = True
         return effects + self.settle(request, KeptReply(request.step, error=error))
@@ -338,9 +338,9 @@ class TransactionMachine(ABC):
         transaction = request.transaction
         transaction.busy = False
         if isinstance(outcome, StoreError):
-            # Nobody will ask again. As it is not known here any more its lease ends, and `Sweep` undoes it.
+            # The client does not repeat it. The machine forgets the transaction: its lease ends, and `Sweep` undoes it.
             return self._finish(request, KeptReply(request.step, error=outcome))
-        effects = self._finish(request, KeptReply(request.step, {}))  # also when it was undone before
+        effects = self._finish(request, KeptReply(request.step, {}))  # even if it was undone before
         if not isinstance(outcome, MilepostError):
             self.waiting.notify(outcome.outcomes[-1].touched, effects, transaction.taken)
         return effects
@@ -364,7 +364,7 @@ class TransactionMachine(ABC):
         effects = self.settle(request, reply)
         self.ended(transaction, reply)
         effects += self.give_back(transaction.forget_held())
-        while transaction.requests:  # sent behind the end
+        while transaction.requests:  # sent after the end
             late = transaction.requests[0]
             effects += self._drop_held(late)
             error = NoTransaction(f"transaction {transaction.client_number} is over; begin another")
@@ -373,5 +373,5 @@ class TransactionMachine(ABC):
 
 
 def unknown(number: int) -> TransactionAborted:
-    """What is replied about a transaction that was begun elsewhere, and cannot go on here."""
+    """The error for a transaction that was begun elsewhere and cannot continue here."""
     return TransactionAborted(f"transaction {number} is not known here, or no longer: it was undone; run it again")

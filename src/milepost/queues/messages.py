@@ -1,4 +1,4 @@
-"""Messages in the tables of a store: headers that are written, read with their content, moved and removed."""
+"""Messages in the tables of a store: write headers; read, move and remove messages."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from milepost.schema import Schema
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
 
-FUNCTION_S: Final = 50e-6  # seconds for the priority function of each message, beside what all of them have
+FUNCTION_S: Final = 50e-6  # seconds for the priority function of each message, added to the limit of the operation
 
 
 def last_number(session: Session, known: QueueCatalogue, s: int) -> int:
-    """The highest number of what a writer has in queues that keep its order, as far as that goes by it; 0: nothing."""
+    """The highest number that a writer's messages have in ordered queues, in the column of their order; 0: none."""
     ordered = [queue.number for queue in known.queues.values() if queue.group == "s"]
     if not ordered:
         return 0
@@ -41,11 +41,11 @@ def insert_headers(
     session: Session, queue: Queue, kind: TypeEntry, mids: list[int], *, s: int, t: int, priority: float | None,
     log: str, owner: int, due_us: int, ends_us: int,
 ) -> None:  # fmt: skip
-    """Write the headers of messages whose content is there. Without a priority, the queue says what it is."""
+    """Write the headers of messages whose content is stored. Without a priority, the queue determines it."""
     statement, values = _insert(queue, kind, priority is None, selection.dialect_of(session))
     write = session.later
     if priority is None and queue.functions[kind.number] is not None:
-        # The function is a client's: it is waited for, so that none but this enqueue fails for it.
+        # A client wrote the function: run it now, so that only this enqueue can fail because of it.
         write = session.bounded  # type: ignore[assignment]
         session.left_s += len(mids) * FUNCTION_S
     write(
@@ -64,10 +64,10 @@ _BEGIN: Final = """
 
 
 def beginning(queue: Queue, kind: TypeEntry, priority: float | None) -> Statement | None:
-    """PostgreSQL: begin a transaction that is committed at once, with messages: row, content and headers in one.
+    """PostgreSQL: begin, enqueue and commit in one statement: the transaction's row, content and headers.
 
-    It raises when the catalogue is of another version than `version`, and when there is a transaction of this name.
-    None where a function gives the priority: that reads the content, which has to be there before.
+    It raises when the catalogue does not have the version `version`, and when the transaction exists already. None
+    with a priority function: that reads the content, which has to be stored before.
     """
     if priority is None and queue.functions[kind.number] is not None:
         return None
@@ -91,9 +91,9 @@ def _beginning(table: str, schema: Schema, number: int) -> Statement:
 
 @lru_cache(maxsize=statements.CACHED)
 def committing(logged: tuple[tuple[str, str], ...], grouped: bool, tables: tuple[tuple[Schema, int], ...]) -> Statement:
-    """PostgreSQL: commit a transaction of which everything is known, in one statement, which raises when it is not so.
+    """PostgreSQL: commit a transaction from remembered state in one statement, which raises if that state is wrong.
 
-    `logged` are kinds and header tables, `tables` the types of what it has taken; the numbers are values m0 and so on.
+    `logged` are kinds and header tables, `tables` the types of its taken messages, whose numbers are values m0, m1, …
     """
     parts = [
         "ended AS (UPDATE queue_transactions SET state = 'c', lease_us = {now} + :lease_us "
@@ -110,7 +110,7 @@ def committing(logged: tuple[tuple[str, str], ...], grouped: bool, tables: tuple
 
 
 def _insert(queue: Queue, kind: TypeEntry, computed: bool, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
-    """The statement for the headers of messages whose content is there; the function for their priority is in it."""
+    """The statement that writes headers, with the priority function if `computed`, and its values; cached."""
     key = queue.number, kind.number, queue.functions[kind.number] if computed else None, dialect
     made = _INSERTS.get(key)
     if made is None or made[0] is not kind:
@@ -129,11 +129,11 @@ def _inserting(
     real = "CAST(:priority AS double precision)" if dialect == "postgresql" else ":priority"
     priority, source, values = real, "{each mids} e", {}
     if function is not None:
-        # As a double in the query's own terms: a table holds decimals and large numbers in forms of its own.
+        # Converted to a double by the query: the tables store decimals and large numbers in other forms.
         number = typed.Convert(expression(function, kind.schema).root, DOUBLE)
         made = sql.compile(number, kind.tables, dialect, prefix="p")
         root = kind.tables.root
-        # What is not finite is no priority: none can be given so, and none could be transferred.
+        # An infinite result is no priority: clients cannot give one, and it could not be transferred.
         infinite = "CAST('Infinity' AS double precision)" if dialect == "postgresql" else "9e999"
         priority = f"coalesce(nullif(nullif({made.text}, {infinite}), -{infinite}), {real})"
         values = made.values
@@ -152,7 +152,7 @@ def _inserting(
 
 
 def got(session: Session, known: QueueCatalogue, found: list[Head]) -> Got:
-    """Messages with their content: each table is read once, and each run of messages of one type is a group."""
+    """Messages with their content. Reads each table once; consecutive messages of one type are a group."""
     whole: dict[int, list[int]] = {}
     for head in found:
         whole.setdefault(head.type, []).append(head.mid)
@@ -180,7 +180,7 @@ def got(session: Session, known: QueueCatalogue, found: list[Head]) -> Got:
 
 
 def owned_texts(known: QueueCatalogue, queue: Queue) -> list[str]:
-    """The statements for the content of what a transaction has taken: for each type of the queue, for each table."""
+    """The statements that read the content of a transaction's taken messages, for each table of each accepted type."""
     return [
         rows.select_owned(table, queue.table) for number in queue.functions for table in known.types[number].tables.all
     ]
@@ -196,7 +196,7 @@ def got_owned(
     """Messages of an unordered queue, by priority, from their headers and the rows of `owned_texts`."""
     heads = sorted(taken, key=itemgetter(0))  # by number
     if heads[0][4] != heads[-1][4] or len({head[4] for head in heads}) > 1:
-        heads.sort(key=lambda head: head[4], reverse=queue.direction == "desc")  # and stable
+        heads.sort(key=lambda head: head[4], reverse=queue.direction == "desc")  # a stable sort
     by_type: dict[int, dict[str, Sequence[Sequence[Any]]]] = {}
     at = 0
     for number in queue.functions:
@@ -218,7 +218,7 @@ def got_owned(
 
 
 def _content(kind: TypeEntry, mids: list[int], found: dict[str, Sequence[Sequence[Any]]], some: bool) -> Batch:
-    """`some`: among the rows are those of other messages."""
+    """The content of messages; `some`: the rows include those of other messages."""
     if some:
         wanted = set(mids)
         found = {name: [row for row in each if row[0] in wanted] for name, each in found.items()}
@@ -226,7 +226,7 @@ def _content(kind: TypeEntry, mids: list[int], found: dict[str, Sequence[Sequenc
 
 
 def discard(session: Session, known: QueueCatalogue, queue: Queue, mids: list[int]) -> None:
-    """Remove committed messages for good."""
+    """Delete committed messages."""
     removed = session.rows(statements.remove_headers(queue.table), mids=session.numbers(mids))
     found = sorted(removed, key=lambda row: row[1])
     for number, group in groupby(found, key=lambda row: row[1]):
@@ -234,18 +234,18 @@ def discard(session: Session, known: QueueCatalogue, queue: Queue, mids: list[in
 
 
 def move(session: Session, source: Queue, target: Queue, mids: list[int], aborts: str = "0") -> None:
-    """Committed messages stand in another queue from now on; their numbers and their content stay."""
+    """Move committed messages to another queue; their numbers and content stay."""
     numbers = session.numbers(mids)
     session.run(statements.copy_headers(source.table, target.table, aborts), mids=numbers)
     moved = session.rows(statements.remove_copied(source.table), mids=numbers)
     if target.group:
         make_groups(session, target, [row[0] if target.group == "s" else row[1] for row in moved])
     if not target.prioritized and any(row[2] != target.priority for row in moved):
-        catalogue.prioritize(session, target)  # the version changes with it; of this transaction nobody asks any more
+        catalogue.prioritize(session, target)  # changes its version; this transaction does not read it again
 
 
 def make_groups(session: Session, queue: Queue, members: list[int]) -> None:
-    """Writers or blocks whose messages have come into a queue."""
+    """Make sure that the groups of new messages in a queue exist: their writers or blocks."""
     distinct = sorted(set(members))
     values = {"queue": queue.number, "members": session.numbers(distinct)}
     if selection.dialect_of(session) != "postgresql":
@@ -253,7 +253,7 @@ def make_groups(session: Session, queue: Queue, members: list[int]) -> None:
         return
 
     def check(result: Any) -> None:
-        if result.rowcount != len(distinct):  # one was removed between the two statements
+        if result.rowcount != len(distinct):  # a group was removed between the two statements
             session.run(statements.MAKE_GROUPS, **values)
 
     session.later(statements.MAKE_MISSING_GROUPS, **values)

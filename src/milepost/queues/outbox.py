@@ -6,8 +6,8 @@
         connection.execute("UPDATE accounts SET balance = balance - 10 WHERE id = 7")
         milepost.queues.enqueue(connection, "orders", order)
 
-The queues are in the caller's own PostgreSQL. What the caller writes there and what it enqueues are committed by the
-same COMMIT, or not at all; no broker is asked. Waiting dequeues see the messages within a second.
+The queues are in the caller's own PostgreSQL. The same COMMIT commits the caller's writes and its messages, without a
+broker. Waiting dequeues see the messages within a second.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from milepost.storage.pipeline import StatementResult
 from milepost.storage.statement import Statement
 
 SCHEMA: Final = "milepost"
-_AHEAD: Final = 0x6F757462  # advisory lock: the numbers catch up with the clock
-BEHIND_US: Final = 1_000_000  # that the numbers may be behind the clock
+_AHEAD: Final = 0x6F757462  # advisory lock while the numbers catch up with the clock
+BEHIND_US: Final = 1_000_000  # microseconds that the numbers may be behind the clock
 
 
 def enqueue(
@@ -48,10 +48,10 @@ def enqueue(
     not_before: datetime | None = None,
     expires: datetime | None = None,
 ) -> list[str]:
-    """Put messages into a queue, in the transaction that `connection` is in: their IDs.
+    """Put messages into a queue, in the current transaction of `connection`. Returns their IDs.
 
-    `connection` is a psycopg connection or a SQLAlchemy one, with the PostgreSQL database that the brokers have their
-    store in; the user needs rights on its schema `milepost`. `messages` is what `Transaction.enqueue` takes.
+    `connection` is a psycopg or SQLAlchemy connection to the PostgreSQL database of the brokers' store; the user needs
+    rights on its schema `milepost`. `messages` are as for `Transaction.enqueue`.
     Raises as a client's `enqueue` does, before anything is written.
     """
     with _borrowed(connection) as session:
@@ -86,7 +86,7 @@ class _Borrowed(Session):
 
         self.connection: Any = SimpleNamespace(dialect=SimpleNamespace(name="postgresql"))
         self._driver = driver
-        self.left_s = self.asked_s = 0.0  # whose statements they are decides how long they may take
+        self.left_s = self.asked_s = 0.0  # not used: the caller limits the time of its statements
         self._cursor: Callable[[], Any] = lambda: RawCursor(driver)
 
     def _asked(self, statement: Statement, values: dict[str, Any]) -> Any:
@@ -106,7 +106,7 @@ class _Borrowed(Session):
         return found
 
     def bounded(self, statement: Statement, check: Any = None, **values: Any) -> Sequence[Any]:
-        """As `rows`: how long a statement of the caller's may take is the caller's to say."""
+        """As `rows`: the caller limits the time of its statements."""
         answer = self._asked(statement, values)
         if check is not None:
             check(answer)
@@ -136,7 +136,7 @@ class _Borrowed(Session):
 
 @contextmanager
 def _borrowed(connection: Any) -> Iterator[Session]:
-    """The caller's connection, with the queues' tables in sight until the end."""
+    """The caller's connection, with the queues' tables in its search path."""
     driver = connection
     if hasattr(connection, "exec_driver_sql"):  # SQLAlchemy's
         if not connection.in_transaction():
@@ -155,7 +155,7 @@ def _borrowed(connection: Any) -> Iterator[Session]:
     (before, _) = session.row(statements.SET_PATH, path=SCHEMA)
     try:
         yield session
-    except MilepostError:  # nothing was written: the transaction goes on, and its names mean what they did
+    except MilepostError:  # nothing was written: the transaction continues, with its own search path
         session.row(statements.SET_PATH, path=before)
         raise
     except (InsufficientPrivilege, UndefinedTable) as error:
@@ -186,10 +186,10 @@ def _batch(kind: TypeEntry, messages: Any) -> Batch:
 
 
 def _numbers(session: Session, count: int) -> list[int]:
-    """Numbers of the outbox's lane, near the clock: a sequence's values are nobody else's, committed or not."""
+    """Numbers of the outbox's lane, near the clock. A sequence gives each value once, committed or not."""
     found = [row[0] for row in session.rows(statements.NEXT_NUMBERS, count=count)]
     (tick,) = session.row(statements.OUTBOX_CLOCK, since=EPOCH_US)
-    if found[0] < tick - BEHIND_US:  # it was not used for a while
+    if found[0] < tick - BEHIND_US:  # the sequence was not used for a while
         session.row(statements.LOCK_NUMBERS, lock=_AHEAD)
         session.row(statements.CATCH_UP, tick=tick, near=BEHIND_US // 2)
         session.row(statements.UNLOCK_NUMBERS, lock=_AHEAD)

@@ -1,4 +1,4 @@
-"""How transactions end: what becomes of their messages."""
+"""The ends of transactions: commit and rollback of their messages."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from milepost.queues.messages import discard, make_groups, move
 from milepost.storage.database import Session
 from milepost.storage.execution import WorkContext
 
-OUTCOME_US: Final = (
-    600_000_000  # that an ended transaction is remembered: a client that asks again does so within seconds
-)
+OUTCOME_US: Final = 600_000_000  # microseconds that an ended transaction is remembered: clients repeat within seconds
 
 
 def finish(session: Session, known: QueueCatalogue, number: int, s: int, commit: bool, counted: bool) -> set[int]:
-    """Carry out the transitions of a transaction's end; the queues in which messages became visible.
+    """Carry out the transitions of a transaction's end. Returns the queues in which messages became visible.
 
-    `counted`: messages that are given back count one abort more, and may be dead by that.
+    `counted`: returned messages count one more abort, and may become dead letters.
     """
     touched: set[int] = set()
     logged = {(kind, queue) for kind, queue, _ in session.rows(statements.UNLOG, number=number)}
@@ -45,7 +43,7 @@ def finish(session: Session, known: QueueCatalogue, number: int, s: int, commit:
         if queue.group and kind == "d":
             reserved = True
             if commit:
-                touched.add(queue.number)  # those that were reserved, and stay
+                touched.add(queue.number)  # the other messages of its groups are no longer reserved
                 if queue.group == "t":
                     session.run(statements.REMOVE_BLOCKS, owner=number, queue=queue.number)
     if reserved:
@@ -56,7 +54,7 @@ def finish(session: Session, known: QueueCatalogue, number: int, s: int, commit:
 
 
 def to_dead_letters(session: Session, known: QueueCatalogue, queue: Queue, mids: list[int]) -> set[int]:
-    """Move messages to the dead-letter queue, or remove them where there is none; the queues that got some."""
+    """Move messages to the dead-letter queue, or delete them if there is none. Returns the queues that got some."""
     if queue.dead_letter is None:
         discard(session, known, queue, mids)
         return set()
@@ -64,17 +62,17 @@ def to_dead_letters(session: Session, known: QueueCatalogue, queue: Queue, mids:
     return {queue.dead_letter}
 
 
-# From outside
+# Operations
 
 
 def renew(session: Session, place: WorkContext, numbers: tuple[int, ...], lease_us: int) -> list[int]:
-    """See `operations.Renew`."""
+    """Carry out `operations.queues.Renew`."""
     found = session.rows(statements.RENEW, numbers=session.numbers(numbers), lease_us=lease_us, time_us=place.time_us)
     return sorted(row[0] for row in found)
 
 
 def undo(session: Session, place: WorkContext, number: int, *, counted: bool = True) -> Done:
-    """See `operations.Undo`."""
+    """Carry out `operations.queues.Undo`."""
     engine = engine_of(session, place)
     row = session.row(statements.LOCK_TRANSACTION, number=number)
     place.later(lambda: engine.learn(number, None))

@@ -1,6 +1,6 @@
-"""Values of a batch's columns <-> values that a database's driver takes and gives, a column at a time.
+"""Values of a batch's columns <-> values of a database driver, a column at a time.
 
-`milepost.query.sql.tables` fixes what a value is in each database.
+`milepost.query.sql.tables` defines the form of a value in each database.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from milepost.schema.types import Atom
 
 Mask = npt.NDArray[np.bool_]
 
-_ABOVE: Final = 10**38  # added to a long decimal of SQLite: every one becomes positive, and has 39 digits
+_ABOVE: Final = 10**38  # added to a long decimal of SQLite: all become positive, with 39 digits
 _SIGN: Final = np.uint64(1 << 63)
 _LOW: Final = (1 << 64) - 1
 
 
 def poured(block: Block, shape: AtomShape, present: Mask | None, dialect: str) -> list[Any]:
-    """A column as the driver takes it; None where `present` is false. Text must not hold U+0000: see `first_nul`."""
+    """A column for the driver; None where `present` is false. Text must not contain U+0000: see `first_nul`."""
     assert isinstance(shape.type, Atom)
     values = _values(block, shape, shape.type, dialect)
     if present is None or present.all():
@@ -88,7 +88,7 @@ def _decimals(words: npt.NDArray[np.int64], kind: Atom, sqlite: bool) -> list[An
 
 
 def first_nul(block: Block, shape: AtomShape, present: Mask | None) -> int | None:
-    """The first element whose text has the character U+0000, which PostgreSQL cannot store; None when no one has."""
+    """The first element whose text contains U+0000, which PostgreSQL cannot store; None if there is none."""
     offsets, data = block.var(shape)
     found = np.flatnonzero(data[offsets[0] : offsets[-1]] == 0)
     if not len(found):
@@ -100,14 +100,14 @@ def first_nul(block: Block, shape: AtomShape, present: Mask | None) -> int | Non
 
 
 def first_long(block: Block, shape: AtomShape, present: Mask | None, most: int) -> int | None:
-    """The first element whose text or bytes are longer than `most` bytes; None when no one's are."""
+    """The first element whose text or bytes are longer than `most` bytes; None if there is none."""
     long = np.diff(block.var(shape)[0]) > most
     found = np.flatnonzero(long if present is None else long & present)
     return int(found[0]) if len(found) else None
 
 
 def gathered(columns: Columns, shape: AtomShape, values: Sequence[Any], optional: bool, dialect: str) -> None:
-    """Fill a column, and its validity bits, with what the driver gave; `optional`: None may be among it."""
+    """Fill a column and its validity bits with the driver's values; `optional`: they may contain None."""
     kind = shape.type
     assert isinstance(kind, Atom)
     if shape.valid is not None:
@@ -159,14 +159,14 @@ def _units(kind: Atom, values: Sequence[Any], sqlite: bool) -> Any:
 
 
 def offsets_of(sizes: Sequence[int]) -> npt.NDArray[np.int32]:
-    """Where values of these sizes begin and end."""
+    """The offsets of values of these sizes."""
     ends = np.array(list(accumulate(sizes, initial=0)), np.int64)
     limits.require("BATCH_BYTES", int(ends[-1]), "the size of one column")
     return ends.astype(OFFSET)
 
 
 def array(values: Sequence[Any]) -> str:
-    """A column as the text of a PostgreSQL array. The driver takes twice the time for a list of values."""
+    """A column as the text of a PostgreSQL array. The driver takes twice as long for a list of values."""
     first = next((value for value in values if value is not None), None)
     if isinstance(first, str) and None not in values:
         return f"{{{_quoted(_NUL.join(values)).replace(_NUL, _BETWEEN)}}}"
@@ -185,5 +185,5 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-_NUL: Final = "\0"  # in no text that is stored
+_NUL: Final = "\0"  # never in stored text
 _BETWEEN: Final = '","'

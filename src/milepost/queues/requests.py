@@ -1,6 +1,6 @@
-"""What clients ask of queues, as operations of the store; and what the store says to it, as they hear it.
+"""Requests of clients to queues as operations of the store, and the store's outcomes as replies.
 
-A broker uses this, and so does a client that has no broker (`milepost.brokerless`).
+Used by a broker, and by a client without a broker (`milepost.brokerless`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ENDS: Final = ("commit", "abort", "prepare", "flush")
 
 
 def operation_of(request: Any) -> Any:
-    """The operation that a request asks for; raises what is wrong with it as far as can be told without the store."""
+    """The operation of a request. Raises for errors that can be found without the store."""
     match request:
         case DeclareType():
             limits.require("TOPIC_SCHEMA_CHARS", len(request.text), "the text of a message type")
@@ -119,14 +119,14 @@ def _require(where: str | None, count: int | None, limit: str | None) -> None:
 
 
 class Visible(NamedTuple):
-    """Queues in which messages have become visible, and how many, where that is known."""
+    """Queues in which messages have become visible, and how many, if that is known."""
 
     queues: tuple[str, ...] = ()
     counted: Counter[str] | None = None
 
 
 def answer_to(request: Any, outcome: Any) -> tuple[Any, Visible]:
-    """What is replied to a request, but for messages, and the queues in which it made messages visible."""
+    """The reply to a request, without messages, and the queues in which it made messages visible."""
     value: Any = None
     match request:
         case DeclareType():
@@ -165,7 +165,7 @@ def _described(queue: Any) -> dict[str, Any]:
 
 
 def require_right(request: Dequeue | Finish) -> None:
-    """Raise what is wrong with a request of a transaction, as far as can be told without the store."""
+    """Raise for errors in a request of a transaction that can be found without the store."""
     if isinstance(request, Finish):
         if request.how not in ENDS:
             raise BrokerError(f"a transaction ends by commit, abort or prepare, not by {request.how[:40]!r}")
@@ -193,7 +193,7 @@ def dequeue_of(said: Dequeue, plain: bool = False) -> steps.Dequeue:
 
 
 def decision_of(said: Finish) -> steps.Decision | None:
-    """What a coordinator has to remember with a commit."""
+    """The decision that a coordinator stores with a commit, if any."""
     if said.decision is None:
         return None
     try:
@@ -203,7 +203,7 @@ def decision_of(said: Finish) -> steps.Decision | None:
 
 
 def undone_by(reason: MilepostError) -> TransactionAborted:
-    """What is said to a request of a transaction that was undone before, because of an error that was told then."""
+    """The error for a request of a transaction that was undone because of an earlier, reported error."""
     if isinstance(reason, TransactionAborted):
         return reason
     return TransactionAborted(f"this transaction was undone, because one of its steps failed: {reason}")

@@ -1,10 +1,10 @@
 """The rows of a batch as rows of a type's tables, and back.
 
-Both ways go by columns: what is done for each value is done by NumPy or by the interpreter's own C code.
+Both directions work on columns: NumPy or the interpreter's own C code handles each value.
 
-SQLite is given rows, for a prepared statement that its driver runs in C. PostgreSQL is given one array for each column,
-as text, and all tables in one round trip; COPY takes as long where the server is near, and two round trips for each
-table where it is not.
+SQLite gets rows, for a prepared statement that its driver runs in C. PostgreSQL gets one array for each column, as
+text, for all tables in one round trip; COPY is not faster if the server is near, and takes two round trips for each
+table if it is not.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from milepost.storage.database import Session
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_] | None
 
-PLANS: Final = 256  # types whose places in batches are kept worked out
-INDEXED_BYTES: Final = 2_500  # of text with an index: PostgreSQL takes 2,704 for it, the message's number and a header
+PLANS: Final = 256  # types whose places in batches are cached
+INDEXED_BYTES: Final = 2_500  # of text with an index: PostgreSQL allows 2,704 for it, the message's number and a header
 
 
 class _Leaf(NamedTuple):
-    """A column of a table, and where it is in a block."""
+    """A column of a table, and its place in a block."""
 
     column: SqlColumn
-    shape: AtomShape | None  # None: only whether something is there
-    guards: tuple[int, ...]  # bits that must all be set for it to be there, its own the last
+    shape: AtomShape | None  # None: the column only tells whether a value is present
+    guards: tuple[int, ...]  # validity bits that must all be set for it to be present, its own last
     indexed: bool
 
 
 class _Level(NamedTuple):
-    """A table, and the block that has its elements."""
+    """A table, and the block with its elements."""
 
     table: SqlTable
     layout: Layout
@@ -59,7 +59,7 @@ class _Level(NamedTuple):
 
 
 def _levels(tables: Tables) -> tuple[_Level, ...]:
-    return _planned(tables.schema, tables.number)  # a schema's hash is at hand, that of all its tables is not
+    return _planned(tables.schema, tables.number)  # a schema's hash is cached, that of its tables is not
 
 
 @lru_cache(maxsize=PLANS)
@@ -91,7 +91,7 @@ def _leaf(root: Shape, column: SqlColumn, indexed: bool) -> _Leaf:
 
 
 def _walk(shape: Shape, path: Sequence[str]) -> tuple[Shape, tuple[int, ...]]:
-    """What is at a path, and the validity bits on the way."""
+    """The shape at a path, and the validity bits along it."""
     guards: list[int] = []
     for name in (*path, None):
         assert isinstance(shape, AtomShape | TupleShape | ListShape)
@@ -114,15 +114,15 @@ class _Elements(NamedTuple):
     """The elements of one level."""
 
     block: Block
-    starts: Numbers  # of each message, its first element; one more at the end
+    starts: Numbers  # index of each message's first element, and the end
     pos: Numbers
 
 
 def pour(batch: Batch, tables: Tables, mids: Sequence[int], dialect: str) -> list[tuple[SqlTable, list[list[Any]]]]:
-    """For each table its columns, `keys` before `columns`, with values that the driver takes.
+    """For each table its columns, `keys` before `columns`, with values for the driver.
 
-    `mids` are the numbers of the batch's rows. `InvalidValue`, with the row, for text that holds U+0000, or that is too
-    long for its index: a database would refuse it too, but with all that others do in the same transaction.
+    `mids` are the numbers of the batch's rows. `InvalidValue`, with the row, for text that contains U+0000 or is too
+    long for its index: the database would refuse it too, but together with the whole group's transaction.
     """
     if not _alike(batch.schema, tables.schema):
         raise InvalidValue(f"a batch of {batch.schema.name} of another version; see read_as()")
@@ -142,7 +142,7 @@ def pour(batch: Batch, tables: Tables, mids: Sequence[int], dialect: str) -> lis
             outer = messages if above is None else above.block
             offsets, block = outer.list(level.list)
             if _hidden(outer, level.guards, offsets):
-                # Bytes from outside may have elements in lists that are absent. Nobody sees them: nobody keeps them.
+                # Batches from outside may have elements in absent lists. They are not visible, so they are dropped.
                 return pour(Batch.from_flat(batch.schema, batch._flat_pylist()), tables, mids, dialect)
             starts = (offsets if above is None else offsets[above.starts]).astype(np.int64)
             if level.table.owned:
@@ -196,7 +196,7 @@ def gather(
     """A batch of the messages `mids`, in that order, from rows of their tables, in any order.
 
     `found` has the rows of each table by its name, with columns in the order of `pour`; a table without rows may be
-    left out. `CorruptLog` when rows are missing, or belong to no message.
+    missing. `CorruptLog` when rows are missing, or belong to no message.
     """
     form = format_of(schema)
     wanted = np.asarray(mids, np.int64)
@@ -242,7 +242,7 @@ def gather(
 
 
 def _sorted(table: SqlTable, wanted: Numbers, rows: Sequence[Sequence[Any]]) -> tuple[Sequence[Sequence[Any]], Numbers]:
-    """Rows by message, in the order wanted, and within it by position; and the message of each."""
+    """Rows sorted by message, in the order of `wanted`, then by position; and the index of each row's message."""
     mid = np.array([row[0] for row in rows], np.int64)
     if not len(mid):
         return (), mid
@@ -264,18 +264,18 @@ def _missing(table: SqlTable) -> CorruptLog:
     return CorruptLog(f"{table.name}: rows are missing, or there are two of one")
 
 
-# Statements, with the driver's own signs for values
+# Statements, with the driver's own placeholders
 
 
 def insert(table: SqlTable, dialect: str) -> str:
-    """Takes a row in SQLite, for `executemany`; in PostgreSQL an array of each column, as text."""
+    """Its values are a row on SQLite, for `executemany`; on PostgreSQL an array for each column, as text."""
     if dialect == "sqlite":
         return f"{_into(table)} VALUES ({', '.join('?' * len(_names(table)))})"
     return _unnested(table, (f"${place}" for place in count(1)))
 
 
 def insert_named(table: SqlTable, names: Sequence[str]) -> str:
-    """The same for PostgreSQL, with names of values for a `Statement`; see `poured`."""
+    """The same for PostgreSQL, with named values for a `Statement`; see `poured`."""
     return _unnested(table, (f":{name}" for name in names))
 
 
@@ -290,7 +290,7 @@ def _unnested(table: SqlTable, signs: Iterable[str]) -> str:
 
 
 def value_names(tables: Tables) -> tuple[tuple[str, ...], ...]:
-    """For each table a name for each of its columns, `keys` before `columns`."""
+    """For each table, a value name for each of its columns, `keys` before `columns`."""
     return _value_names(tables.schema, tables.number)
 
 
@@ -317,7 +317,7 @@ def poured(batch: Batch | PlainRows, tables: Tables, mids: Sequence[int]) -> dic
 
 
 def _loose(rows: PlainRows, tables: Tables, mids: Sequence[int]) -> list[Sequence[Any]]:
-    """Plain rows are ASCII without the character U+0000; what is left to be refused is what no index takes."""
+    """The columns of plain rows. These are ASCII without U+0000; only text that is too long for an index is refused."""
     (table,) = tables.all
     for column, values in zip(table.columns, rows.columns, strict=True):
         if (table, column) in tables.indexes and column.type == STRING:
@@ -329,12 +329,12 @@ def _loose(rows: PlainRows, tables: Tables, mids: Sequence[int]) -> list[Sequenc
 
 
 def select(table: SqlTable, dialect: str) -> str:
-    """Takes the numbers of messages: see `_numbers`."""
+    """Its value is the numbers of messages: see `_numbers`."""
     return f"SELECT {', '.join(_names(table))} FROM {table.name} WHERE mid {_AMONG[dialect]}"
 
 
 def delete(table: SqlTable, dialect: str) -> str:
-    """Takes the numbers of messages: see `_numbers`."""
+    """Its value is the numbers of messages: see `_numbers`."""
     return f"DELETE FROM {table.name} WHERE mid {_AMONG[dialect]}"
 
 
@@ -343,7 +343,7 @@ def _names(table: SqlTable) -> list[str]:
 
 
 def _plain_type(kind: Atom | None) -> str:
-    """Without a collation, and without digits: the column has them."""
+    """The SQL type without collation and digits, which the column has."""
     return "numeric" if kind is not None and kind.kind == "decimal" else sql_type(kind, "postgresql").split(" COLL")[0]
 
 
@@ -351,7 +351,7 @@ _AMONG: Final = {"sqlite": "IN (SELECT value FROM json_each(?))", "postgresql": 
 
 
 def select_owned(table: SqlTable, header: str) -> str:
-    """PostgreSQL: of all messages that a transaction, `$1`, has taken out of a queue."""
+    """PostgreSQL: the rows of all messages that the transaction `$1` has taken out of a queue."""
     owned = f"ARRAY(SELECT mid FROM {header} WHERE owner = $1 AND owner <> 0 AND lsf = 'd')"
     return f"SELECT {', '.join(_names(table))} FROM {table.name} WHERE mid = ANY({owned})"
 
@@ -375,7 +375,7 @@ def _numbers(mids: Sequence[int], dialect: str) -> str:
 
 
 def store(session: Session, batch: Batch, tables: Tables, mids: Sequence[int]) -> None:
-    """Write the rows of a batch into the tables. Raises what `pour` does, before anything is written."""
+    """Write the rows of a batch into the tables. Raises as `pour` does, before anything is written."""
     dialect = session.connection.dialect.name
     texts = _texts(tables.schema, tables.number, dialect)
     for table, columns in pour(batch, tables, mids, dialect):
@@ -388,14 +388,14 @@ def store(session: Session, batch: Batch, tables: Tables, mids: Sequence[int]) -
 
 
 def load(session: Session, schema: Schema, tables: Tables, mids: Sequence[int]) -> Batch:
-    """The messages `mids` as a batch, in that order. `CorruptLog` when one is not there."""
+    """The messages `mids` as a batch, in that order. `CorruptLog` when one is missing."""
     dialect = session.connection.dialect.name
     texts = _texts(tables.schema, tables.number, dialect)
     found = session.all_rows([text.select for text in texts.values()], (_numbers(mids, dialect),))
     return gather(schema, tables, mids, dict(zip(texts, found, strict=True)), dialect)
 
 
-# Kinds of values that are in PostgreSQL what they are in plain messages.
+# Kinds of values that have the same form in PostgreSQL and in plain messages.
 _SAME: Final = frozenset({
     "bool", "float", "double", "string", "bytes", "int8", "uint8", "int16", "uint16", "int", "uint32", "long", "ident",
 })  # fmt: skip
@@ -403,10 +403,10 @@ _SAME: Final = frozenset({
 
 @lru_cache(maxsize=PLANS)
 def _plain_maker(schema: Schema, number: int) -> Callable[[Iterable[Sequence[Any]]], list[dict[str, Any]]] | None:
-    """Of a type whose messages are one row each, with values that are what they are: what makes messages of rows.
+    """A function that makes plain messages of rows, for a type with one row for each message and values of `_SAME`.
 
-    It is written for the type, as a dict of its names: 20 µs for a hundred messages, and 100 with `zip`, which is a
-    twentieth of all that it takes to dequeue them.
+    It is generated for the type, as a dict display: 20 µs for a hundred messages. With `zip` it would be 100 µs, which
+    is a twentieth of the time to dequeue them.
     """
     tables = Tables(schema, number)
     (only, *more) = tables.all
@@ -427,7 +427,7 @@ def _plain_maker(schema: Schema, number: int) -> Callable[[Iterable[Sequence[Any
 
 
 def plain(tables: Tables, mids: list[int], found: Sequence[Sequence[Sequence[Any]]]) -> list[dict[str, Any]] | None:
-    """The messages `mids` as plain values, straight from the rows of all their tables; None where that cannot be."""
+    """The messages `mids` as plain values, directly from the rows of their tables; None if that is not possible."""
     made = _plain_maker(tables.schema, tables.number)
     if made is None or len(found[0]) != len(mids):
         return None
@@ -441,7 +441,7 @@ def plain(tables: Tables, mids: list[int], found: Sequence[Sequence[Sequence[Any
 
 
 def remove(session: Session, tables: Tables, mids: Sequence[int]) -> None:
-    """Delete the rows of messages from the tables; a message that is not there is none."""
+    """Delete the rows of messages from the tables; missing messages are ignored."""
     dialect = session.connection.dialect.name
     wanted = (_numbers(mids, dialect),)
     for text in _texts(tables.schema, tables.number, dialect).values():

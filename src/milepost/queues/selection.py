@@ -1,15 +1,15 @@
-"""Which messages a dequeue takes next: the statement that finds the messages of a dequeue, for each level, in order.
+"""The selection of a dequeue's messages: the statement that finds them, in order, for each level.
 
-Four forms. At level none it is the order of priorities, by an index, or a set that is selected first and sorted then.
-At the other levels messages belong to groups, which one reader at a time may have. Without priorities, selection or
-ordering function the order of arrival is all there is, and an index has it. Otherwise all messages that the reader may
-see are ranked, and of a group that is read in order, no message comes before those in front of it::
+There are four forms. At level none, messages are read in the order of priority by an index, or are selected first and
+then sorted. At the other levels messages belong to groups, and one consumer at a time may have a group. Without
+priorities, predicate or ordering function, an index gives the order of arrival. Otherwise all messages that the
+consumer may see are ranked; in a group that is read in order, no message precedes earlier ones of its group::
 
     rank     1  2  3  4  5  6        by priority or ordering function, whatever the writer
     writer   b  a  b  a  a  b
     arrival  2. 2. 1. 1. 3. 3.       within its writer
     lead     3  4  3  4  5  6        the highest rank up to it, within its writer
-    taken    2. 4. 1. 3. 5. 6.       by lead, then arrival: as if a reader always took the best of the oldest
+    taken    2. 4. 1. 3. 5. 6.       by lead, then arrival: as if a consumer always took the best of the oldest
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from milepost.queues.states import NEVER_US
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
 
-LOOKS: Final = 10  # at what can be taken, while other brokers take the same: then less, or nothing, was there
-FEW_GROUPS: Final = 200  # writers whose oldest messages are looked at one by one, in a millisecond or two
-WALK: Final = 8  # times as long as to read a row in passing takes it to look one up by its message's number
-FEW_WAITING: Final = 1_000  # messages that are looked up one by one in a millisecond, however many others have the type
+LOOKS: Final = 10  # most attempts while other brokers take the same messages; then the dequeue gets fewer, or none
+FEW_GROUPS: Final = 200  # most writers whose oldest messages are read one by one, in a millisecond or two
+WALK: Final = 8  # cost of a row's lookup by message number, in rows of a sequential scan
+FEW_WAITING: Final = 1_000  # messages that are looked up one by one in a millisecond, whatever the size of the table
 HEADER: Final = "q.mid, q.s, q.t, q.type, q.priority, q.aborts, q.lsf"
 _NOW: Final = "q.due_us <= :now AND q.ends_us > :now"
 
 
 class Head(NamedTuple):
-    """The header of a message, as the table has it."""
+    """The header of a message, from the queue's table."""
 
     mid: int
     s: int
@@ -49,12 +49,12 @@ class Head(NamedTuple):
     log: str
 
     def member(self, group: str) -> int:
-        """What it has in common with those that are reserved with it: S or T."""
+        """S or T: shared by the messages that are reserved together."""
         return self.s if group == "s" else self.t
 
 
 class Criteria(NamedTuple):
-    """What a reader wants."""
+    """The criteria of a consumer."""
 
     type: str | None = None
     where: str | None = None
@@ -62,16 +62,16 @@ class Criteria(NamedTuple):
 
 
 class SelectionQuery(NamedTuple):
-    """A statement and the values that belong to its texts."""
+    """A statement and the values of its expressions."""
 
     statement: Statement
     values: dict[str, Any]
     text: str = ""
-    short: Statement | None = None  # asks whether the queue is so short, beside its type, that it is walked along
+    short: Statement | None = None  # tells whether the queue is short enough, compared with its type, to scan it
 
 
-# Take messages that are found, begin the transaction and write its log, in one; where nothing is found, nothing.
-# By address, which is what a lock has just been got for: by number each would be looked for once more.
+# Take the found messages, begin the transaction and write its log, in one statement; if none is found, do nothing.
+# Rows are updated by address (ctid), since they are locked already: by number each would be looked up once more.
 _TAKE: Final = """
     WITH taken AS (
         UPDATE {table} SET lsf = 'd', owner = :owner WHERE ctid = ANY(ARRAY({found}))
@@ -87,9 +87,9 @@ _TAKE: Final = """
 
 
 def taking(session: Session, catalogue: QueueCatalogue, queue: Queue, criteria: Criteria) -> SelectionQuery | None:
-    """The statement that takes, on PostgreSQL, what `pick` would find, in any order; the first of a transaction.
+    """PostgreSQL: the statement that takes the messages that `pick` would find, in any order, and begins a transaction.
 
-    None: where that is not all there is to it, as where groups are reserved, or an order is asked for.
+    None when one statement is not enough: when groups are reserved, or an order is requested.
     """
     if queue.group or criteria.order or dialect_of(session) != "postgresql":
         return None
@@ -102,16 +102,16 @@ def pick(
     now: int, *, begun: bool = True, lock: bool = True, groups: int | None = None,
 ) -> list[Head]:  # fmt: skip
     """The messages that a transaction takes next, at most `count`, in order. `own`: it has enqueued some here itself.
-    Unless it has `begun`, there is nothing that it has reserved. `groups` is how many the queue has, if that is known.
+    Unless it has `begun`, it has reserved no group. `groups` is the number of the queue's groups, if known.
 
-    Rows of the result are locked in a shared store; those that another broker is at are passed over.
+    Rows of the result are locked in a shared store; rows that another broker has locked are skipped.
     """
     kind = _required(catalogue, queue, criteria)
     dialect = dialect_of(session)
     values = {"now": now, "owner": owner, "queue": queue.number}
     plain = kind is None and not criteria.where and not criteria.order and not own
-    # Messages in the order of arrival may be thousands of a writer that another reader has: where writers are few, and
-    # one message is wanted, the oldest of each is looked at instead.
+    # The oldest messages may be thousands of a writer that another consumer has reserved. If writers are few, and one
+    # message is wanted, the oldest message of each writer is read instead.
     heads = queue.group == "s" and count == 1 and groups is not None and groups <= FEW_GROUPS
     if queue.group and plain and not queue.prioritized and not heads:
         return _in_order(session, queue, values | {"count": count}, begun, dialect, lock)
@@ -124,7 +124,7 @@ def pick(
     found_by = _asked if criteria.where or criteria.order else _found
     if not queue.group or not lock or dialect != "postgresql":
         return found_by(session, finding.statement, values)
-    passed: set[int] = set()  # groups that another broker was quicker with; what is behind them counts instead
+    passed: set[int] = set()  # groups that another broker has reserved first; later ones are taken instead
     for _ in range(LOOKS):
         found = found_by(session, finding.statement, values | {"passed": session.numbers(sorted(passed))})
         kept = _locked(session, queue, found, owner) if found else found
@@ -137,7 +137,7 @@ def pick(
 def _in_order(
     session: Session, queue: Queue, values: dict[str, Any], begun: bool, dialect: Dialect, lock: bool
 ) -> list[Head]:
-    """The next in the order of arrival. Groups that the reader has begun need no lock, and of blocks come first."""
+    """The next messages in the order of arrival. The consumer's own groups need no lock; its own blocks come first."""
     split = queue.group == "t" or (lock and dialect == "postgresql")
     free = _arrived(queue.table, queue.group, queue.arrival, dialect, lock, split)
     values = values | {"last": NEVER_US}
@@ -153,7 +153,7 @@ def _in_order(
     if queue.group == "t":
         wanted = values["count"] - len(found)
         return found + (_found(session, free, values | {"count": wanted}) if wanted else [])
-    if len(found) == values["count"]:  # behind these there is nothing to look for
+    if len(found) == values["count"]:  # later messages are not needed
         values["last"] = found[-1].t if queue.blocks else found[-1].mid
     found += _found(session, free, values)
     return sorted(found, key=lambda head: (head.t if queue.blocks else 0, head.mid))[: values["count"]]
@@ -169,7 +169,7 @@ def _asked(session: Session, statement: Statement, values: dict[str, Any]) -> li
 
 
 def _required(catalogue: QueueCatalogue, queue: Queue, criteria: Criteria) -> TypeEntry | None:
-    """The type that is asked for, if that says anything; refused when the queue does not take it."""
+    """The requested type, or None if no condition on the type is needed; `WrongType` if the queue refuses it."""
     if criteria.type is not None:
         kind = catalogue.taken_by(queue, criteria.type)
     elif len(queue.functions) == 1:
@@ -181,21 +181,21 @@ def _required(catalogue: QueueCatalogue, queue: Queue, criteria: Criteria) -> Ty
         )
     else:
         return None
-    # A type is nothing to look for where there is no other.
+    # A queue of one type needs no condition on the type.
     return kind if len(queue.functions) > 1 or criteria.where or criteria.order else None
 
 
 def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> list[Head]:
-    """In a shared store: what of it is still so, now that nobody else can change it."""
+    """In a shared store: lock the groups of messages. Returns the messages that can still be taken."""
     group = queue.group
     members = sorted({head.member(group) for head in found if head.log == "c"})
     rows = session.rows(statements.LOCK_GROUPS, queue=queue.number, members=session.numbers(members), owner=owner)
     free = {row[0] for row in rows} | ({head.member(group) for head in found} - set(members))  # those are its own
-    # Their rows need no lock: only who has the group takes them. One that an operator moves away is missed when it is
-    # taken. A lock on messages of other groups would hide these from the readers that have them.
+    # The messages need no lock: only the owner of their group takes them. If an operator moves one away, the take
+    # notices that. A lock on messages of other groups would hide them from the consumers that own these groups.
     mids = session.numbers([head.mid for head in found])
     there = {row[0] for row in session.rows(statements.still_there(queue.table), mids=mids)}
-    # A group that has lost one is looked at the next time.
+    # A group that has lost a message is left to the next attempt.
     gone = {head.member(group) for head in found if head.mid not in there}
     return [head for head in found if head.member(group) in free - gone]
 
@@ -205,10 +205,10 @@ def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> li
 
 @lru_cache(maxsize=CACHED)
 def _arrived(table: str, group: str, arrival: tuple[str, ...], dialect: Dialect, lock: bool, split: bool) -> Statement:
-    """Messages in the order of arrival, of groups that are free; unless `split`, also of those that the reader has."""
+    """Messages in the order of arrival, of free groups; unless `split`, also of the consumer's own groups."""
     seen = "g.owner = 0 AND :owner <> 0" if split else "g.owner IN (0, :owner)"
-    # CROSS JOIN: SQLite keeps the order of the tables, and so that of the index. Locked are groups alone: a lock on a
-    # message whose group is another reader's would hide it from that reader, which would go on with the one behind it.
+    # CROSS JOIN: SQLite keeps the order of the tables, and so that of the index. Only groups are locked: a lock on a
+    # message would hide it from the consumer that owns its group, which would then take the next message first.
     return Statement(
         f"SELECT {HEADER} FROM {table} q CROSS JOIN queue_groups g "
         f"WHERE g.queue = :queue AND g.member = q.{group} AND {seen} AND q.lsf = 'c' AND {_NOW} "
@@ -219,7 +219,7 @@ def _arrived(table: str, group: str, arrival: tuple[str, ...], dialect: Dialect,
 
 @lru_cache(maxsize=CACHED)
 def _begun(table: str, group: str, arrival: tuple[str, ...]) -> Statement:
-    """Messages of groups that the reader has, in the order of arrival."""
+    """Messages of the consumer's own groups, in the order of arrival."""
     return Statement(
         f"SELECT {HEADER} FROM {table} q WHERE q.{group} {{in members}} AND q.lsf = 'c' AND {_NOW} "
         f"ORDER BY {', '.join('q.' + name for name in arrival)} LIMIT :count"
@@ -227,7 +227,7 @@ def _begun(table: str, group: str, arrival: tuple[str, ...]) -> Statement:
 
 
 class _Cached:
-    """A catalogue, a queue and a type as a key: of one version of the catalogue they are always the same."""
+    """A catalogue, a queue and a type as a cache key: within one version of the catalogue they never change."""
 
     __slots__ = ("catalogue", "key", "kind", "queue")
 
@@ -253,8 +253,8 @@ def _finding(
     tables = kind.tables if kind is not None else None
     predicate = query.compile(where, tables.schema).root if where and tables is not None else None
     sortings = query.ordering(order, tables.schema).keys if order and tables is not None else ()
-    # By what messages contain, where nothing of the header is asked for: by the index of an attribute, or, where all
-    # of them have to be looked at anyway, by going once through the type's table.
+    # Start from the content, if the query uses no header field: by the index of an attribute; or, if all messages have
+    # to be read anyway, by one scan of the type's table.
     about_all = [*([] if predicate is None else [predicate]), *(each.key for each in sortings)]
     indexed = predicate is not None and tables is not None and _by_index(predicate, tables)
     by_content = (
@@ -309,7 +309,7 @@ def _taking(about: _Cached, where: str | None) -> SelectionQuery:
 def browsing(
     catalogue: QueueCatalogue, queue: Queue, criteria: Criteria, dialect: Dialect, lock: bool
 ) -> SelectionQuery:
-    """Committed messages that are nobody's, by number, from `after` on, `count` at most."""
+    """Committed messages that are not taken or reserved, by number, above `after`, at most `count`."""
     kind = _required(catalogue, queue, criteria)
     return _browsing(
         _Cached(catalogue, queue, kind.number if kind is not None else None), criteria.where, dialect, lock
@@ -372,7 +372,7 @@ class _Form(NamedTuple):
         return ", ".join([*keys, *("q." + name for name in self.queue.arrival)])
 
     def scanned(self, joined: str) -> str:
-        """In the order of an index, up to the first that are wanted."""
+        """In the order of an index, up to the first `count` wanted messages."""
         joins = f" JOIN {joined}" if joined else ""
         return (
             f"SELECT {HEADER} FROM {self.queue.table} q{joins} WHERE {self._free} AND {_NOW} AND ({self.wanted}) "
@@ -380,12 +380,12 @@ class _Form(NamedTuple):
         )
 
     def by_content(self, root: str, top: bool, indexed: bool) -> str:
-        """First all messages of the type that are wanted, then those of this queue.
+        """First all wanted messages of the type, then those of them that are in this queue.
 
-        Databases know little about a table that is empty every other minute, and would rather walk through a hundred
-        thousand messages of the queue for the ten that are wanted, looking each of them up. So the queue's own index is
-        hidden from them here; and, without an index of an attribute, that by numbers: the table is gone through from
-        its first row on. What is wanted is sorted before it is looked up in the queue, up to the first that are there.
+        Databases have poor statistics about tables that are often empty, and would look up a hundred thousand messages
+        of the queue, one by one, for the ten that are wanted. So this statement hides the queue's own index from the
+        planner; and, without an index of an attribute, the index by numbers, so that the table is scanned from its
+        first row. Wanted messages are sorted before they are looked up in the queue, up to the first that are there.
         """
         keys = [f"{key.text} AS k{place}" for place, key in enumerate(self.keys)]
         by = [f"w.k{place} {key.direction}" for place, key in enumerate(self.keys)]
@@ -396,7 +396,7 @@ class _Form(NamedTuple):
         where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
         order = ", ".join([*by, "w.mid"] if by else [f"q.priority {self.queue.direction.upper()}", "q.mid"])
         found = f"SELECT {', '.join(['r.mid AS mid', *keys])} FROM {root} r{where}"
-        if by and self.dialect == "postgresql":  # OFFSET keeps the two from being made one
+        if by and self.dialect == "postgresql":  # OFFSET keeps the planner from merging the two queries
             before, source = "", f"({found} ORDER BY {order.replace('w.', '')} OFFSET 0) w"
         else:
             before, source = f"WITH w AS MATERIALIZED ({found}) ", "w"
@@ -406,7 +406,7 @@ class _Form(NamedTuple):
         )
 
     def sorted(self, joined: str) -> str:
-        """First all that are wanted, then their order."""
+        """First all wanted messages, then their order."""
         joins = f" JOIN {joined}" if joined else ""
         keys = [f"{key.text} AS k{place}" for place, key in enumerate(self.keys)]
         by = [f"w.k{place} {key.direction}" for place, key in enumerate(self.keys)]
@@ -430,7 +430,7 @@ class _Form(NamedTuple):
         )
 
     def heads(self, joined: str) -> str:
-        """Of writers in order, one message: the best of the oldest ones. It takes as long as there are writers."""
+        """One message of writers in order: the best of the oldest ones. Its time is proportional to the writers."""
         table, group = self.queue.table, self.queue.group
         first = (
             f"SELECT h.mid FROM {table} h WHERE h.{group} = g.member AND h.lsf = 'c' AND h.due_us <= :now "
@@ -445,7 +445,7 @@ class _Form(NamedTuple):
         )
 
     def led(self, joined: str) -> str:
-        """Writers in order: see the drawing above. A message that is not wanted holds those behind it back."""
+        """Writers in order, as in the module's drawing. A message that is not wanted blocks its writer's later ones."""
         arrival = ", ".join(self.queue.arrival)
         header = HEADER.replace("q.", "")
         seen = self._seen(
@@ -461,7 +461,7 @@ class _Form(NamedTuple):
         )
 
     def blocks(self, joined: str) -> str:
-        """Messages of blocks that the reader has begun, then whole blocks, by their best message.
+        """Messages of blocks that the consumer has begun, then whole blocks, by their best message.
 
         Messages that the transaction wrote itself are no block: their writer's transaction has not ended.
         """
@@ -481,9 +481,9 @@ class _Form(NamedTuple):
 
 @lru_cache(maxsize=CACHED)
 def _short(queue: str, root: str) -> Statement:
-    """Whether looking up each message of a queue takes less than going through all of the type's, whichever queue's.
+    """Whether looking up each message of a queue is faster than scanning all messages of the type, in all queues.
 
-    PostgreSQL knows at once how large files are, dead rows included, which are read as well.
+    PostgreSQL compares file sizes, which it knows at once; they include dead rows, which are read as well.
     """
     return Statement(
         f"SELECT count(*) <= {FEW_WAITING} FROM (SELECT 1 FROM {queue} LIMIT {FEW_WAITING + 1}) c",
@@ -492,12 +492,12 @@ def _short(queue: str, root: str) -> Statement:
 
 
 def _locking(dialect: Dialect, lock: bool, tables: str) -> str:
-    """Not to be changed by others; a group that is locked so can still get messages."""
+    """The lock clause of a query; a group with this lock can still get messages."""
     return f"FOR NO KEY UPDATE OF {tables} SKIP LOCKED" if lock and dialect == "postgresql" else ""
 
 
 def _by_index(root: typed.Typed, tables: sql.Tables) -> bool:
-    """Whether a predicate says something about a value of the root that has an index."""
+    """Whether a predicate restricts an indexed value of the root table."""
     indexed = {column.path for table, column in tables.indexes if table is tables.root}
     terms: Sequence[typed.Typed] = root.terms if isinstance(root, typed.And) else (root,)
     for term in terms:
@@ -523,14 +523,14 @@ def _by_index(root: typed.Typed, tables: sql.Tables) -> bool:
 
 
 def dialect_of(session: Session) -> Dialect:
-    """Which of the two a session speaks."""
+    """The dialect of a session."""
     return "postgresql" if session.connection.dialect.name == "postgresql" else "sqlite"
 
 
 def require_count(count: int) -> None:
-    """Refuse a number of messages that cannot be meant."""
+    """Refuse a number of messages that is out of range."""
     if not 1 <= count <= COUNT_MOST:
         raise InvalidValue(f"count = {count}: takes 1 to {COUNT_MOST} messages")
 
 
-COUNT_MOST: Final = 100_000  # messages of one dequeue: they travel, and are read, together
+COUNT_MOST: Final = 100_000  # messages of one dequeue: they are read and sent together

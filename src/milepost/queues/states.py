@@ -1,8 +1,8 @@
-"""The state diagrams of messages, as data: which state leads where, for each of the four levels.
+"""The state diagrams of messages, as data: the transitions of each of the four levels.
 
-The state of a message is (MID, log state flag, visibility flag). The log state says what a transaction that is still
-under way has done to it, so that it can be undone; the visibility says who may see it: everybody (``*``) or one
-transaction. The diagrams, rebuilt from the prose of the paper, with `a/1` the writer's transaction, `b/2` a reader's::
+The state of a message is (MID, log state flag, visibility flag). The log state tells what an open transaction has done
+to it, so that this can be undone; the visibility tells which transactions may see it: all (``*``) or one.
+The diagrams, rebuilt from the prose of the paper, with `a/1` the writer's transaction, `b/2` a reader's::
 
     level none
                  enqueue             commit a/1            dequeue               commit b/2
@@ -19,10 +19,9 @@ transaction. The diagrams, rebuilt from the prose of the paper, with `a/1` the w
 
     level blockwise: the same, for all messages of transaction a/1
 
-A writer may have a hundred thousand messages waiting, and each first dequeue would write to all of them, as would each
-commit. So the visibility of messages that are only *reserved* stands once for all of them, in the row of their group: a
-message in log state c is seen by the transactions that see its group. The flag on the message itself is that of states
-e, d and b.
+A writer may have a hundred thousand messages waiting, and each first dequeue and each commit would write to all of
+them. So the visibility of messages that are only *reserved* is stored once, in the row of their group: a message in log
+state c is visible to the transactions that see its group. The flag of the message itself is used in states e, d and b.
 
 Each arc is one set-oriented statement, with the old state in its condition.
 """
@@ -37,23 +36,21 @@ from milepost.storage.statement import Statement
 Level: TypeAlias = Literal["none", "ordered", "blockwise", "ordered blockwise"]
 LEVELS: Final[tuple[Level, ...]] = ("none", "ordered", "blockwise", "ordered blockwise")
 
-# What a reader reserves with the first message that it takes: the column that its messages have in common.
+# The column that identifies the group which a reader reserves with the first message that it takes.
 GROUPS: Final[dict[str, str]] = {"none": "", "ordered": "s", "blockwise": "t", "ordered blockwise": "s"}
-# The order of arrival, as each level knows it.
+# The columns of the order of arrival at each level.
 ARRIVAL: Final[dict[str, tuple[str, ...]]] = {
     "none": ("mid",), "ordered": ("mid",), "blockwise": ("t", "mid"), "ordered blockwise": ("t", "mid"),
 }  # fmt: skip
-NEVER_US: Final = (1 << 63) - 1  # when a message without an end expires
-BLOCKS: Final = frozenset({"blockwise", "ordered blockwise"})  # levels at which a reader ends at a writer's boundary
+NEVER_US: Final = (1 << 63) - 1  # the expiry of a message that never expires
+BLOCKS: Final = frozenset({"blockwise", "ordered blockwise"})  # levels that are read by whole transactions of a writer
 
 
 class MessageState(NamedTuple):
     """The flags of a message."""
 
     log: str  # e enqueued, c committed, d dequeued, b both by one transaction
-    own: (
-        bool  # seen by the transaction alone; otherwise by everybody, or by the transaction that has reserved its group
-    )
+    own: bool  # visible to the transaction alone; otherwise to all, or to the transaction that has reserved its group
 
 
 ENQUEUED: Final = MessageState("e", True)
@@ -63,21 +60,21 @@ BOTH: Final = MessageState("b", True)
 
 
 class Arc(NamedTuple):
-    """A transition of messages. None: they are not, or no longer, in the queue."""
+    """A transition of messages. None: they are not in the queue."""
 
     old: MessageState | None
     new: MessageState | None
 
 
 DEQUEUE: Final = {"d": Arc(COMMITTED, DEQUEUED), "b": Arc(ENQUEUED, BOTH)}
-# By the log state that the transaction's log names: what its end does to the messages that it has brought there.
+# By log state in the transaction's log: the transition of its messages in that state when the transaction ends.
 COMMIT: Final = {"e": Arc(ENQUEUED, COMMITTED), "d": Arc(DEQUEUED, None), "b": Arc(BOTH, None)}
 ROLLBACK: Final = {"e": Arc(ENQUEUED, None), "d": Arc(DEQUEUED, COMMITTED), "b": Arc(BOTH, None)}
 
 
 @cache
 def taking(arc: Arc, table: str) -> Statement:
-    """The statement of a dequeue: of messages by number; `owner` is the transaction. Gives those that it found."""
+    """The statement of a dequeue, for messages by number; `owner` is the transaction."""
     assert arc.old is not None
     assert arc.new is not None
     seen = ":owner" if arc.old.own else "0"
@@ -88,9 +85,9 @@ def taking(arc: Arc, table: str) -> Statement:
 
 
 def ending_text(arc: Arc, table: str) -> str:
-    """The statement of a commit or a rollback: of all messages that transaction `owner` brought to the old state."""
+    """The statement of a commit or a rollback, for all messages that transaction `owner` brought to the old state."""
     assert arc.old is not None
-    where = f"WHERE owner = :owner AND owner <> 0 AND lsf = '{arc.old.log}'"  # as the index says it
+    where = f"WHERE owner = :owner AND owner <> 0 AND lsf = '{arc.old.log}'"  # matches the condition of the index
     if arc.new is None:
         return f"DELETE FROM {table} {where}"
     counted = ", aborts = aborts + :counted" if arc.old == DEQUEUED else ""
@@ -99,9 +96,6 @@ def ending_text(arc: Arc, table: str) -> str:
 
 @cache
 def ending(arc: Arc, table: str, *, told: bool = True) -> Statement:
-    """The same, and `told` which messages these were."""
+    """The same; if `told`, it returns the messages."""
     gives = "" if not told else " RETURNING mid, type" if arc.new is None else " RETURNING mid, type, s, aborts"
     return Statement(ending_text(arc, table) + gives)
-
-
-# Groups

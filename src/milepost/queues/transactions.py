@@ -1,8 +1,8 @@
-"""Queue transactions: what their steps do in the database, how they end, and how they are undone.
+"""Queue transactions: their steps in the database, their ends, and repetitions of requests.
 
-Each `perform` is one database transaction (or a part of one, with others in a group commit). It begins with the row of
-the queue transaction, which says whether that is still under way, and ends with the log entries of its operations. A
-transaction that begins and commits in one `perform`, and takes nothing, needs no log and no state between.
+Each `perform` is one database transaction, or a part of one in a group commit. It begins with the row of the queue
+transaction, which tells whether that is still open, and ends with the log entries of its operations. A transaction that
+begins and commits in one `perform`, and takes no message, needs no log and no state in between.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from milepost.storage.database import Session
 from milepost.storage.execution import Promise, Spoiled, WorkContext
 from milepost.storage.transaction import Stale
 
-TYPES_AT_ONCE: Final = 3  # of a queue whose messages are asked for before it is known of which they are
-REMAINING_NAMED: Final = 10  # of the messages that remain of a block, in the message about it
+TYPES_AT_ONCE: Final = 3  # most types of a queue for which the content of all types is queried before the type is known
+REMAINING_NAMED: Final = 10  # most messages of an incomplete block that the error names
 
 
 _NEW: Final = Live(0, frozenset(), {})
@@ -65,12 +65,12 @@ _NEW: Final = Live(0, frozenset(), {})
 def perform(
     session: Session, place: WorkContext, transaction: TransactionOwner, steps: tuple[Step, ...]
 ) -> Performed | Promise | MilepostError:
-    """Carry out steps of a transaction; see `operations.Perform`. An error that is returned has changed something."""
+    """Carry out `operations.queues.Perform`. A returned error, unlike a raised one, has changed something."""
     performance = _Performance(session, place, transaction)
     try:
         return performance.run(steps)
     except MilepostError as error:
-        session.settle()  # it may come of an assumption: that is checked first
+        session.settle()  # a wrong assumption may be the cause: check those first
         if performance.changed:
             raise Spoiled(error) from error
         raise
@@ -84,10 +84,10 @@ class _Performance:
         self._engine: QueueEngine = engine_of(session, place)
         self._known: QueueCatalogue = self._engine.catalogue
         self._number = transaction.number
-        self._operation = 0  # of the transaction: the number of this one
-        self._logged: dict[tuple[str, int], int] = {}  # kind and queue: messages
-        self._all: set[tuple[str, int]] = set()  # the same, and those that were written to the log
-        self._taken: dict[int, list[int]] = {}  # by type: those that go with a commit
+        self._operation = 0  # number of this operation in the transaction
+        self._logged: dict[tuple[str, int], int] = {}  # (kind, queue) -> number of messages
+        self._all: set[tuple[str, int]] = set()  # kinds and queues that are written to the log
+        self._taken: dict[int, list[int]] = {}  # type -> messages that a commit removes
         self._touched: set[int] = set()
         self.changed = False
 
@@ -103,7 +103,7 @@ class _Performance:
             if isinstance(steps[-1], Commit) and all(isinstance(step, Enqueue) for step in steps[:-1]):
                 return self._at_once(steps)
             if isinstance(steps[0], Dequeue) and len(steps) == 1:
-                # Nothing begins before something is found: a reader that waits leaves no trace.
+                # The transaction begins only if a message is found: a waiting consumer writes nothing.
                 self._assume_known()
                 promised = self._take_first(steps[0])
                 if promised is not None:
@@ -127,14 +127,14 @@ class _Performance:
                 return self._repeated(steps)
         return self._ended(tuple(self._step(step) for step in steps))
 
-    # Beginning, going on and ending
+    # Begin, continue and end
 
     @property
     def _key(self) -> tuple[bytes, int]:
         return self._transaction.instance, self._transaction.client
 
     def _assume_known(self) -> None:
-        """The catalogue as it is remembered; in a shared store it is checked with what is sent next."""
+        """Assume the remembered catalogue; in a shared store it is checked with the next statements."""
         engine, key = self._engine, self._key
         if not engine.trusts(key):
             self._known = engine.known(self._session, None)
@@ -145,7 +145,7 @@ class _Performance:
             )
 
     def _expect(self, found: Callable[[Any], Any], wanted: Any) -> Callable[[Any], None]:
-        """A check that a statement's row has what was assumed. When not, all is carried out again, and asks first."""
+        """A check that a row has the assumed value. If not, the group is repeated without assumptions."""
         engine, key = self._engine, self._key
 
         def check(result: Any) -> None:
@@ -157,7 +157,7 @@ class _Performance:
         return check
 
     def _begin(self, number: int, state: str, messages: int) -> bool:
-        """The row of the transaction; False when there is one already."""
+        """Write the row of the transaction; False when it exists already."""
         given = self._transaction
         values = {
             "number": number, "s": given.s, "instance": given.instance, "client": given.client, "log": self._place.log,
@@ -178,7 +178,7 @@ class _Performance:
         return True
 
     def _go_on(self) -> bool:
-        """Another operation of the transaction; False when it is over, or a crash took some of its operations back."""
+        """Count another operation of the transaction; False when it has ended, or a crash has undone operations."""
         live = self._engine.live.get(self._number)
         row = self._session.row(
             statements.GO_ON, number=self._number, expected=live.operations if live is not None else 1
@@ -191,7 +191,7 @@ class _Performance:
         return True
 
     def _commit_known(self, commit: Commit) -> Performed | None:
-        """Commit what this process knows all about: everything is sent at once. None: it has to be asked for."""
+        """Commit from remembered state, with all statements sent together. None: the state is not known completely."""
         engine, number = self._engine, self._number
         live = engine.live.get(number)
         if live is None or not live.whole or number in engine.unlearned or not engine.trusts(number):
@@ -246,7 +246,7 @@ class _Performance:
         )
 
     def _ended(self, outcomes: tuple[Any, ...]) -> Performed:
-        """Write what was done into the log, and remember how far the transaction is."""
+        """Write the log of the operation, and remember the state of the transaction."""
         number, engine = self._number, self._engine
         self._write_log()
         live: Live | None = None
@@ -262,15 +262,15 @@ class _Performance:
         return Performed(number, outcomes)
 
     def _repeated(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
-        """The transaction was begun before this: only its end may be asked for twice, and only if it was reached."""
+        """Reply for a transaction that was begun before: only a repetition of its end, if it was reached, succeeds."""
         given = self._transaction
         found = self._session.row(statements.FIND_TRANSACTION, instance=given.instance, client=given.client)
         if found is None:
             raise self._gone()
         number, state, messages, s = found
         if state == "a":
-            # The client does not know what the transaction has done so far: the broker that served it is another, or
-            # has started again. It is undone before the client is told so, and nobody can commit it later.
+            # The client does not know what the transaction has done so far: another broker served it, or this one has
+            # restarted. It is undone before the client gets the error, so that it cannot be committed later.
             done = undo(self._session, self._place, number)
             if isinstance(steps[-1], Abort):
                 return Performed(number, (*(None for _ in steps[:-1]), done))
@@ -293,7 +293,7 @@ class _Performance:
         raise self._gone()
 
     def _at_once(self, steps: tuple[Step, ...]) -> Performed | MilepostError:
-        """Begin, enqueue and commit in one: what is in between, nobody ever sees."""
+        """Begin, enqueue and commit in one operation, without the states in between."""
         enqueues = [step for step in steps if isinstance(step, Enqueue)]
         commit = steps[-1]
         assert isinstance(commit, Commit)
@@ -314,7 +314,7 @@ class _Performance:
         return Performed(number, (*outcomes, Done(touched=self._names())))
 
     def _begin_with(self, step: Enqueue, number: int, mids: list[int], total: int) -> Queue | None:
-        """Begin and enqueue in one statement, into a queue that is known. None: that takes more, or is wrong."""
+        """Begin and enqueue in one statement, into a known queue. None: that is not possible, or the step is wrong."""
         engine, place, given, session = self._engine, self._place, self._transaction, self._session
         if selection.dialect_of(session) != "postgresql" or not engine.trusts(self._key):
             return None
@@ -356,14 +356,14 @@ class _Performance:
         commit = steps[-1]
         assert isinstance(commit, Commit)
         if not commit.moves and commit.decision is None:
-            raise self._gone()  # nothing was begun under this number, or it is long over
+            raise self._gone()  # nothing was begun under this number, or its outcome is forgotten
         (number,) = self._engine.numbers.take(1, self._place.time_us)
         self._begin(number, "c", 0)
         self._with(commit)
         return Performed(number, (Done(),))
 
     def _with(self, commit: Commit) -> None:
-        """What a commit has beside the queues."""
+        """Carry out the moves and the decision of a commit."""
         for move in commit.moves:
             self._place.move(move)
         if commit.decision is not None:
@@ -445,13 +445,13 @@ class _Performance:
         return queue
 
     def _arrived(self, queue: Queue, s: int, t: int) -> None:
-        """Messages of a writer are in a queue for everybody: its group is there to be reserved."""
+        """Called when messages of a writer become visible in a queue: makes their group, which consumers reserve."""
         self._touched.add(queue.number)
         if queue.group:
             make_groups(self._session, queue, [s if queue.group == "s" else t])
 
     def _take_first(self, step: Dequeue) -> FirstDequeue | None:
-        """Begin with a dequeue, in one round trip: what it finds is known when it is committed. None: it takes more."""
+        """Begin with a dequeue, in one round trip; its result arrives with the commit. None: that is not possible."""
         engine, place, known = self._engine, self._place, self._known
         if not engine.trusts(self._key):
             return None
@@ -463,7 +463,7 @@ class _Performance:
         (number,) = engine.numbers.take(1, place.time_us)
         given, session = self._transaction, self._session
         made = FirstDequeue(engine, self._key, known, queue, number, place.time_us, step.plain)
-        # With a predicate of the client's it is waited for, so that none but this dequeue fails for it.
+        # A client wrote the predicate: run it now, so that only this dequeue can fail because of it.
         take = session.bounded if step.where else partial(session.later, raises=True)
         take(
             taking.statement, made.headers, now=place.time_us, count=step.count, owner=number,
@@ -491,7 +491,7 @@ class _Performance:
             assert arc.old is not None
             mids = [head.mid for head in found if head.log == arc.old.log]
             if mids:
-                # They are locked, or nobody else is there; only what was assumed may be wrong.
+                # They are locked, or this is the only process; only an assumption may be wrong.
                 check = self._require(len(mids))
                 session.later(states.taking(arc, queue.table), check, mids=session.numbers(mids), owner=self._number)
                 self._count(kind, queue, len(mids))
@@ -503,7 +503,7 @@ class _Performance:
                 check = self._require(len(members))
                 values = {"queue": queue.number, "members": session.numbers(members), "owner": self._number}
                 session.later(statements.RESERVE, check, **values)
-        self._write_log()  # before the content is asked for: it travels with that
+        self._write_log()  # before the query for the content, to be sent with it
         return got(session, self._known, found)
 
     def _require(self, rows: int) -> Callable[[Any], None]:
@@ -522,7 +522,7 @@ class _Performance:
     # Ends
 
     def _require_whole(self) -> None:
-        """Refuse an end in the middle of a block."""
+        """Raise `BlockIncomplete` if a block was not read completely."""
         logged = {(kind, queue) for kind, queue in self._session.rows(statements.LOGGED, number=self._number)} | set(
             self._logged
         )

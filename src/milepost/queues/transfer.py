@@ -1,4 +1,4 @@
-"""Transfers: messages leave a queue of one broker and come into a queue of another, all or nothing, each once.
+"""Transfers: messages move from a queue of one broker to a queue of another, atomically and exactly once.
 
 ::
 
@@ -11,11 +11,11 @@
     ─ decide commit ────────────────────────────────────────────▶ messages are there for everybody
     ─ forget ───────────────▶ gid is out of the log
 
-What is in doubt and not in the log is undone: presumed abort. After any failure, and at the beginning, `resolve` asks
-the target for what is in doubt, and about each the source, by SETTLE: that undoes T if it is still under way, so that
-no transfer, however slow, can commit it after the target was told to undo its half. Two transfers of one queue are
-therefore a waste, and nothing worse; a name that only one client of the target can have, and the broker's lease, make
-them rare.
+A transaction that is in doubt and not in the log is undone: presumed abort. After any failure, and at the beginning,
+`resolve` asks the target for its transactions in doubt, and the source about each, by SETTLE: that undoes T if it is
+still open, so that no transfer, however slow, can commit T after the target was told to undo its half. Two concurrent
+transfers of one queue are therefore wasteful but safe; a client name that is unique at the target, and the broker's
+lease, make them rare.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from milepost.client.backoff import Backoff
 from milepost.client.taken import TakenBatch
 from milepost.errors import Fenced, InvalidValue, MilepostError, StateLost, TimedOut
 
-MESSAGES: Final = 1_000  # in one transaction: two syncs and four round trips are then little for each
-FIRST: Final = 100  # in the first one: how large messages are is seen by it
-BYTES: Final = 4 << 20  # in one transaction, about: they are in memory here, and in both brokers
-WAIT_S: Final = 60.0  # for a message; then it looks again for transactions in doubt
-ANSWER_S: Final = 10.0  # for an end of a transaction: then the connections are made anew, and it is resolved
-GIVE_BACK_S: Final = 2.0  # for messages to be given back, where a broker stops and may not answer any more
-FENCED_S: Final = 5.0  # that a transfer which another has replaced waits, so that it is not replaced in turn at once
+MESSAGES: Final = 1_000  # most in one transaction: two syncs and four round trips are then little for each
+FIRST: Final = 100  # in the first transaction, which shows how large messages are
+BYTES: Final = 4 << 20  # in one transaction, about: they are in memory here and in both brokers
+WAIT_S: Final = 60.0  # for a message; then transactions in doubt are resolved again
+ANSWER_S: Final = 10.0  # for the end of a transaction; then both connections are renewed, and it is resolved
+GIVE_BACK_S: Final = 2.0  # for the return of messages, when a broker stops and may no longer answer
+FENCED_S: Final = 5.0  # pause of a transfer that another has replaced, so that it does not replace that one at once
 
 T = TypeVar("T")
 log = logging.getLogger("milepost.transfer")
@@ -53,14 +53,14 @@ log = logging.getLogger("milepost.transfer")
 
 @dataclass
 class Progress:
-    """How a transfer is doing."""
+    """The progress of a transfer."""
 
-    messages: int = 0  # that have gone over
-    error: str = ""  # what is in the way; empty: nothing
+    messages: int = 0  # transferred so far
+    error: str = ""  # the current error; empty: none
 
 
 class MessageRun(NamedTuple):
-    """Messages that are enqueued together: consecutive ones of one type and priority, and of one end."""
+    """Messages that are enqueued together: consecutive ones of one type, priority and expiry."""
 
     batch: Batch
     priority: float
@@ -68,9 +68,9 @@ class MessageRun(NamedTuple):
 
 
 def coordinator_of(store: str, queue: str) -> str:
-    """The coordinator of a queue's transactions over two stores, which is also the transfer's name as a client there.
+    """The coordinator of a queue's transactions over two stores; also the name of the transfer's client at the target.
 
-    So the writer at the target is the same over all connections, and an ordered queue there keeps the order.
+    So the writer at the target is the same on all connections, and an ordered target queue keeps the order.
     """
     name = f"transfer/{store}/{queue}"
     if len(name) > limits.NAME_CHARS:
@@ -79,7 +79,7 @@ def coordinator_of(store: str, queue: str) -> str:
 
 
 def parts(taken: Sequence[TakenBatch], ends: dict[int, datetime]) -> Iterator[MessageRun]:
-    """Messages that were taken, in order, in as few runs as possible."""
+    """The taken messages in order, in as few runs as possible."""
     for each in taken:
         priorities = np.asarray(each.priorities, np.float64)
         cuts = set((np.flatnonzero(priorities[1:] != priorities[:-1]) + 1).tolist())
@@ -92,7 +92,7 @@ def parts(taken: Sequence[TakenBatch], ends: dict[int, datetime]) -> Iterator[Me
 
 
 class Transfer:
-    """The transfer of one queue: `run` until it is stopped, `once` until the queue is empty."""
+    """The transfer of one queue: `run` transfers until it is stopped, `once` until the queue is empty."""
 
     def __init__(self, source: str, queue: str, address: str, target: str) -> None:
         """`source` and `address` are brokers, `queue` and `target` their queues."""
@@ -100,11 +100,11 @@ class Transfer:
         self._queue = queue
         self._address = address
         self._target = target
-        self._unsettled: list[tuple[str, int]] = []  # transactions of the source that a failure left under way
+        self._unsettled: list[tuple[str, int]] = []  # transactions of the source that a failure left open
         self.progress: Final = Progress()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`. What fails is logged once, and tried again."""
+        """Transfer until `stop`. A failure is logged once, and retried."""
         backoff = Backoff()
         while not stop.is_set():
             before = self.progress.messages
@@ -114,7 +114,7 @@ class Transfer:
             except (MilepostError, OSError) as error:
                 self._failed(str(error), backoff)
                 pause = FENCED_S if isinstance(error, Fenced) else 0.0
-            except Exception as error:  # a fault of ours: one queue suffers, and everybody else goes on
+            except Exception as error:  # a bug: it must only affect this queue
                 log.exception("transferring queue %s failed", self._queue)
                 self._failed(f"{type(error).__name__}: {error}", backoff)
                 pause = FENCED_S
@@ -129,14 +129,14 @@ class Transfer:
         self.progress.error = error
 
     async def once(self) -> int:
-        """Until nothing is there; how many messages went over. Raises what is in the way."""
+        """Transfer until the queue is empty. Returns the number of messages; raises the first error."""
         await self._session(None)
         return self.progress.messages
 
     async def _session(self, stop: asyncio.Event | None) -> None:
-        """With one connection to each broker: both are made anew after any failure."""
+        """Transfer with one connection to each broker; after any failure, both are renewed."""
         for each in self._address.split(","):
-            parse_broker(each.strip())  # again: a store may hold an address from before this was asked for
+            parse_broker(each.strip())  # again: a store may hold an address from before it was checked
         async with AsyncClient(self._source, reconnect=False, timeout=ANSWER_S) as source:
             name = coordinator_of(source.broker_id, self._queue)
             async with AsyncClient(self._address, name=name, reconnect=False, timeout=ANSWER_S) as target:
@@ -156,7 +156,7 @@ class Transfer:
 
 
 async def _until(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
-    """What comes of some work; None if it was stopped before, and so cancelled."""
+    """The result of `work`; None if `stop` came first, and the work was cancelled."""
     task = asyncio.ensure_future(work)
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -169,7 +169,7 @@ async def _until(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
 
 
 class TakenMessages(NamedTuple):
-    """Messages on their way, and the transaction of the source that has them."""
+    """Messages in transfer, and the transaction of the source that has taken them."""
 
     transaction: Transaction
     gid: str
@@ -190,19 +190,19 @@ class Carrier:
         address: str,
         unsettled: list[tuple[str, int]],
     ) -> None:
-        """`unsettled` is what an earlier one has left, and what this one leaves."""
+        """`unsettled` are open transactions of earlier carriers; this one adds its own."""
         self._source = source
         self._target = target
         self._queue = queue
         self._target_queue = target_queue
         self._coordinator = coordinator
-        # The store's own name first: what was decided about another store, at the same address, is not for this one.
+        # The store's ID first: a decision about another store at the same address must not be applied to this one.
         self._participant = f"{target.broker_id} {address}/{target_queue}"
         self._unsettled = unsettled
         self._count = min(FIRST, MESSAGES)
 
     async def begin(self) -> None:
-        """Look at both queues, and declare the types that are missing at the target."""
+        """Check both queues, and declare the types that are missing at the target."""
         if self._source.broker_id == self._target.broker_id and self._queue == self._target_queue:
             raise InvalidValue(f"queue {self._queue!r} cannot be transferred to itself")
         queue = await self._source.queue(self._queue)
@@ -223,11 +223,11 @@ class Carrier:
     # After a failure
 
     async def resolve(self) -> int:
-        """Bring to an end what failures have left; how many transactions were in doubt. None of ours is under way."""
+        """End the transactions that failures have left. Returns how many were in doubt. Needs: none of ours is open."""
         while self._unsettled:
             await self._source.settle(*self._unsettled[-1])
             self._unsettled.pop()
-        # What was decided before the target is asked was prepared before, too: if not in doubt, it has ended there.
+        # A transaction decided before this query of the target was prepared before it: if not in doubt, it has ended.
         decided = [each for each in await self._source.decisions() if each[0].rpartition("/")[0] == self._coordinator]
         doubtful = [gid for gid, _ in await self._target.in_doubt(self._coordinator)]
         for gid in doubtful:
@@ -250,10 +250,10 @@ class Carrier:
             )
         return len(doubtful)
 
-    # One transaction after the other
+    # Transactions, one at a time
 
     async def take(self, wait_s: float) -> TakenMessages | None:
-        """Messages of the source, whole blocks where it has blocks; None when there are none for so long."""
+        """Take messages of the source, whole blocks if it has blocks; None when there are none for `wait_s`."""
         transaction = self._source.transaction()
         try:
             found = await transaction.dequeue_batches(self._queue, count=self._count, timeout=wait_s)
@@ -264,7 +264,7 @@ class Carrier:
             self._unsettled.append((gid, transaction.number))
             held = await self._source.holding(transaction.number)
             while held.remaining:
-                # What remains of blocks that were begun comes before anything else: no other block is begun by this.
+                # A dequeue takes the rest of begun blocks first, so this begins no other block.
                 most = min(held.remaining, limits.DEQUEUE_MESSAGES)
                 found += await transaction.dequeue_batches(self._queue, count=most, timeout=WAIT_S)
                 held = await self._source.holding(transaction.number)
@@ -276,11 +276,11 @@ class Carrier:
         return TakenMessages(transaction, gid, list(parts(found, dict(held.ends))), messages)
 
     def _adapt(self, messages: int, size: int) -> None:
-        """Large messages go fewer at a time."""
+        """Take fewer large messages at a time."""
         self._count = min(MESSAGES, self._count * 2, max(1, messages * BYTES // max(1, size)))
 
     async def carry(self, taken: TakenMessages) -> None:
-        """Take messages over. What fails leaves both halves to `resolve`, of this carrier or of another one."""
+        """Transfer taken messages. After a failure, `resolve` of this or another carrier ends both halves."""
         gid = taken.gid
         there = self._target.transaction()
         try:
@@ -296,7 +296,7 @@ class Carrier:
         await self._source.forget_decision(gid)
 
     async def _give_back(self, transaction: Transaction) -> None:
-        """The messages are there again for everybody, without an abort counted: it was not for them that it failed."""
+        """Return messages to the source, without counting an abort: they did not cause the failure."""
         try:
             async with asyncio.timeout(GIVE_BACK_S):
                 if self._unsettled:
@@ -308,7 +308,7 @@ class Carrier:
 
 
 def number_of(gid: str) -> int:
-    """The number of the transaction of the source in the name of one over two brokers."""
+    """The number of the source's transaction, from the gid of a transaction over two brokers."""
     number = gid.rpartition("/")[2]
     if not number.isdigit():
         raise InvalidValue(f"transaction {gid!r} has the name of a transfer, and was not made by one")

@@ -1,6 +1,6 @@
-"""Transfers in the store: which queue goes where, which broker runs it, and what is in doubt.
+"""Transfers in the store: their queues, targets and brokers, and transactions in doubt.
 
-How the store carries out the operations of `milepost.operations.transfers`. How messages go over: `transfer`.
+Registers the operations of `milepost.operations.transfers` with the store. `transfer` moves the messages.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from milepost.queues.engine import engine_of
 from milepost.storage.database import Session
 from milepost.storage.execution import WorkContext, execute
 
-ADDRESS_CHARS: Final = 2_000  # of a target: some dozens of brokers of a cell
-ERROR_CHARS: Final = 500  # of what is in the way, as it is kept for people
+ADDRESS_CHARS: Final = 2_000  # most of a target's address: enough for some dozens of brokers of a cell
+ERROR_CHARS: Final = 500  # most of an error that is stored for operators
 
 
 @execute.register
 def _(operation: SetTransfer, session: Session, context: WorkContext) -> None:
-    """`InvalidValue` when the queue goes elsewhere."""
+    """`InvalidValue` when the queue is transferred to another target."""
     number = engine_of(session, context).known(session, None).queue(operation.queue).number
     if len(operation.address) > ADDRESS_CHARS:
         raise InvalidValue(f"an address of {len(operation.address)} characters: takes {ADDRESS_CHARS}")
@@ -53,7 +53,7 @@ def _(operation: SetTransfer, session: Session, context: WorkContext) -> None:
 
 @execute.register
 def _(operation: DeleteTransfer, session: Session, context: WorkContext) -> None:
-    """`InvalidValue` when it was not transferred."""
+    """`InvalidValue` when the queue is not transferred."""
     number = engine_of(session, context).known(session, None).queue(operation.queue).number
     if not session.run(statements.DELETE_TRANSFER, queue=number):
         raise InvalidValue(f"queue {operation.queue!r} is not transferred")
@@ -61,13 +61,13 @@ def _(operation: DeleteTransfer, session: Session, context: WorkContext) -> None
 
 @execute.register
 def _(operation: Transfers, session: Session, context: WorkContext) -> list[TransferRecord]:
-    """By name."""
+    """All transfers, by the name of the queue."""
     return [TransferRecord(*row) for row in session.rows(statements.TRANSFERS)]
 
 
 @execute.register
 def _(operation: KeepTransfers, session: Session, context: WorkContext) -> list[TransferRecord]:
-    """Those that this broker is to run."""
+    """The transfers that this broker runs."""
     for each in operation.reports:
         session.run(
             statements.REPORT_TRANSFER, queue=each.number, created_us=each.created_us, messages=each.messages,
@@ -88,15 +88,15 @@ def _(operation: KeepTransfers, session: Session, context: WorkContext) -> list[
 
 @execute.register
 def _(operation: Settle, session: Session, context: WorkContext) -> tuple[bool, tuple[str, ...]]:
-    """And the queues in which others may find more now."""
-    # The row of the transaction first: where brokers share the store, another one may be committing it just now.
+    """Whether to commit, and the queues in which messages became visible."""
+    # Lock the transaction's row first: in a shared store, another broker may be committing it.
     done = outcomes.undo(session, context, operation.number, counted=False)
     return session.row(statements.DECIDED, gid=operation.gid) is not None, done.touched
 
 
 @execute.register
 def _(operation: Holding, session: Session, context: WorkContext) -> HeldMessages:
-    """Over all queues that it has taken from."""
+    """Over all queues from which the transaction has taken messages."""
     known = engine_of(session, context).known(session, None)
     remaining = 0
     ends: list[tuple[int, int]] = []

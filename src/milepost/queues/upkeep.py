@@ -1,4 +1,4 @@
-"""Upkeep: recovery after a crash, leases that have ended, messages that have expired."""
+"""Upkeep: recovery after a crash, ended leases, expired messages."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from milepost.queues.engine import engine_of
 from milepost.storage.database import Session
 from milepost.storage.execution import WorkContext
 
-SWEPT: Final = 1_000  # rows in one sweep: it stands between the writes of others
-SWEPT_OUTCOMES: Final = 20_000  # of these more, as there are as many as transactions; each takes some microseconds
-SWEPT_QUEUES: Final = 50  # looked at in one sweep, each some 200 microseconds; with more, each has its turn
+SWEPT: Final = 1_000  # most rows of one sweep, which delays other writes
+SWEPT_OUTCOMES: Final = 20_000  # more of these, since each transaction leaves one; each takes some microseconds
+SWEPT_QUEUES: Final = 50  # most queues of one sweep, round robin; each takes some 200 microseconds
 
 
 def recover(session: Session, place: WorkContext) -> Done:
-    """Undo what transactions of this process had done when it ended: without a broker, that was the reader itself."""
+    """Undo the transactions that were open in this log when its process ended. A brokerless client is that process."""
     touched: set[str] = set()
     for (number,) in session.rows(statements.LEFT, log=place.log):
         touched.update(_undo(session, place, number))
@@ -26,7 +26,7 @@ def recover(session: Session, place: WorkContext) -> Done:
 
 
 def sweep(session: Session, place: WorkContext) -> Done:
-    """Undo transactions of clients and brokers that are gone, let messages go whose time is over, forget outcomes."""
+    """Undo transactions of clients and brokers that are gone, remove expired messages, forget old outcomes."""
     touched: set[str] = set()
     lapsed = session.rows(statements.LAPSED, most=SWEPT, time_us=place.time_us)
     for (number,) in lapsed:
@@ -51,9 +51,9 @@ def sweep(session: Session, place: WorkContext) -> Done:
 
 
 def _undo(session: Session, place: WorkContext, number: int) -> tuple[str, ...]:
-    """Undo a transaction whose client, or broker, is gone. That counts as an abort: a message may have ended them.
+    """Undo a transaction whose client or broker is gone. It counts as an abort, since a message may have crashed them.
 
-    What is on its way to another broker was given to no application, and counts nothing.
+    Messages of a transfer were not given to an application, so their abort does not count.
     """
     return outcomes.undo(
         session, place, number, counted=session.row(statements.TRANSFERRED, number=number) is None
@@ -61,16 +61,16 @@ def _undo(session: Session, place: WorkContext, number: int) -> tuple[str, ...]:
 
 
 def _expired(session: Session, queue: Queue, place: WorkContext) -> list[int]:
-    """Messages that have expired, but for blocks that a reader has begun."""
+    """Messages that have expired, except in groups that a reader has reserved."""
     statement = statements.expired(queue.table, queue.group, session.connection.dialect.name == "postgresql")
     values = {"queue": queue.number} if queue.group else {}
     return [row[0] for row in session.rows(statement, now=place.time_us, most=SWEPT, **values)]
 
 
 def _without_messages(session: Session, queue: Queue) -> None:
-    """Remove groups that have no committed messages; a commit that brings some makes them again.
+    """Remove groups that have no committed messages; a commit that adds messages makes them again.
 
-    That holds their rows until it ends: so the groups are looked at again once they are locked.
+    Such a commit locks the groups' rows until it ends, so the groups are checked again once they are locked.
     """
     if not queue.group:
         return

@@ -1,4 +1,4 @@
-"""Dequeues that found nothing, and wait: which looks again when, and when it gives up."""
+"""Waiting dequeues that found nothing: when each tries again, and when it gives up."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from milepost.queues.waiting_line import NEVER, WaitingLine
 if TYPE_CHECKING:
     from milepost.queues.machine import Effects, TransactionMachine
 
-PROBE_S: Final = 1.0  # how often waiting dequeues look again without a known reason: messages may come from a caller's
-# own database transaction, or out of one that the store has undone by itself
-PROBED: Final = 16  # selectors of one line that look again then: thousands of clients may have one each
-ENDS_KEPT: Final = 1_000  # of dequeues that have waited and are answered: twice as many are looked through
+PROBE_S: Final = 1.0  # between tries of waiting dequeues without a known reason: messages may come from a caller's own
+# database transaction, or from one that the store has undone by itself
+PROBED: Final = 16  # most selectors of one line that try then: thousands of clients may have one each
+ENDS_KEPT: Final = 1_000  # ends of waits that are kept; at twice as many, those of answered dequeues are removed
 
 
 class Waiters:
@@ -36,19 +36,19 @@ class Waiters:
 
     @property
     def some(self) -> bool:
-        """Whether dequeues wait: then `wake` is to be called again and again."""
+        """Whether dequeues wait: then the driver must call `wake` repeatedly."""
         return bool(self._lines)
 
     @property
     def soonest(self) -> float:
-        """When the next dequeue gives up, or earlier: seconds, by the driver's monotonic clock."""
+        """When the next dequeue gives up, or earlier: seconds of the driver's monotonic clock."""
         return self._ends[0][0] if self._ends else math.inf
 
     def __len__(self) -> int:
         return sum(line.waiting + line.tried for line in self._lines.values())
 
     def joins(self, request: TransactionRequest) -> bool:
-        """Let a dequeue wait at once where others wait for the same: nothing is there, or they come first."""
+        """Let a dequeue wait without a try, if others with its selector wait: nothing is there, or they come first."""
         line = self._lines.get(request.dequeue.queue)
         if line is None or request.waited or not line.known(request.selector):
             return False
@@ -56,7 +56,7 @@ class Waiters:
         return True
 
     def got(self, request: TransactionRequest, outcome: steps.Got) -> Effects:
-        """A dequeue was carried out: answer it, or let it wait."""
+        """Called after a try of a dequeue: reply, or let it wait."""
         alone = len(request.transaction.requests) == 1
         if outcome.count or not request.until or not alone or not self._machine.present(request):
             return self._machine.took(request, outcome.groups, outcome.count)
@@ -86,7 +86,7 @@ class Waiters:
         counted: Counter[str] | None = None,
         uncounted: Counter[str] | None = None,
     ) -> None:
-        """Messages of some queues have become visible: as many as `counted`, unless there are `uncounted` ones too."""
+        """Called when messages of queues become visible: as many as `counted`, unless `uncounted` has some too."""
         for queue in queues:
             line = self._lines.get(queue)
             if line is not None:
@@ -95,14 +95,14 @@ class Waiters:
                 self._serve(queue, line, effects)
 
     def notify_all(self) -> Effects:
-        """Another member of the cell has written something, or may have."""
+        """Called when another member of the cell has written, or may have."""
         effects: Effects = []
         self.notify(list(self._lines), effects)
         return effects
 
     def _serve(self, queue: str, line: WaitingLine, effects: Effects) -> None:
         while (request := line.next()) is not None:
-            if not self._machine.present(request):  # its client is gone: the next one with this selector may find some
+            if not self._machine.present(request):  # its client is gone: another with this selector may find some
                 request.changes = NEVER
                 line.came(request, 0)
                 effects += self._machine.took(request, [], 0) + self._machine.advance(request.transaction)
@@ -112,7 +112,7 @@ class Waiters:
             self._lines.pop(queue, None)
 
     def _look(self, request: TransactionRequest) -> Effects:
-        """See what a dequeue would take, without a write: see `WaitingLine.unsure`."""
+        """Peek whether a dequeue would find messages, without a write: see `WaitingLine.unsure`."""
         request.transaction.busy = True
         said, owner = request.dequeue, request.transaction.number
         peek = operations.Peek(said.queue, said.type, where=said.where, order=said.order, owner=owner)
@@ -121,8 +121,8 @@ class Waiters:
     def _looked(self, request: TransactionRequest, outcome: Any) -> Effects:
         if isinstance(outcome, MilepostError) or outcome.count:
             if request.transaction.over is None and self._machine.present(request):
-                return self._take(request)  # also after an error, which the store then tells the transaction
-            request.changes = NEVER  # its client is gone: the next one with this selector may find something
+                return self._take(request)  # also after an error: then the dequeue fails, and the client gets the error
+            request.changes = NEVER  # its client is gone: another with this selector may find some
             outcome = steps.Got([])
         return self._came(request, outcome, [])
 
@@ -130,13 +130,13 @@ class Waiters:
         return self._machine.give(request, (self._machine.step_of(request.dequeue),), self._tried)
 
     def _tried(self, request: TransactionRequest, outcome: Any) -> Effects:
-        """A waiting dequeue was carried out."""
+        """Called with the outcome of a waiting dequeue's try."""
         if not isinstance(outcome, MilepostError):
             return self._came(request, outcome.outcomes[-1], self._machine.learn(request.transaction, outcome))
         return self._came(request, outcome, [])
 
     def _came(self, request: TransactionRequest, found: steps.Got | MilepostError, effects: Effects) -> Effects:
-        """A waiting dequeue has its answer, or waits on."""
+        """Reply to a waiting dequeue after its try, or let it wait again."""
         transaction, queue = request.transaction, request.dequeue.queue
         transaction.busy = False
         line = self._lines[queue]
@@ -151,7 +151,7 @@ class Waiters:
         return effects
 
     def come_away(self, request: TransactionRequest) -> Effects:
-        """A waiting dequeue ends without messages."""
+        """End a waiting dequeue without messages."""
         queue = request.dequeue.queue
         line = self._lines[queue]
         line.leave(request)
@@ -160,10 +160,10 @@ class Waiters:
         return self._machine.took(request, [], 0) + self._machine.advance(request.transaction)
 
     def wake(self, now: float, time_us: int) -> Effects:
-        """End dequeues that have waited long enough, and look for messages that have become due.
+        """End dequeues that have waited long enough, and try for messages that have become due.
 
-        Called several times a second while dequeues wait. `now` is of the driver's monotonic clock, `time_us` of the
-        day's, in microseconds since 1970.
+        Called several times a second while dequeues wait. `now` is a time of the driver's monotonic clock, `time_us` of
+        the wall clock, in microseconds since 1970.
         """
         effects: Effects = []
         while self._ends and self._ends[0][0] <= now:
@@ -171,7 +171,7 @@ class Waiters:
             if request.waiting:
                 effects += self.come_away(request)
             else:
-                request.until = 0.0  # it looks for the last time
+                request.until = 0.0  # its current try is the last
         for queue, line in list(self._lines.items()):
             if line.due_us is not None and line.due_us <= time_us:
                 line.due_us = None

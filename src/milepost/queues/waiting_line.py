@@ -1,4 +1,4 @@
-"""Dequeues that wait for messages of one queue: first come, first served, and tried when there is a reason."""
+"""Dequeues that wait for messages of one queue: first come, first served, tried only when there is a reason."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import math
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final, Protocol
 
-MOST_TRIES: Final = 16  # of one line under way at once: the store carries them out one after the other anyway
-NEVER: Final = -1  # of a waiter's `changes`: its try says nothing about what is there
+MOST_TRIES: Final = 16  # most concurrent tries of one line: the store carries them out one by one anyway
+NEVER: Final = -1  # a waiter's `changes`: its try tells nothing about available messages
 
 
 class WaitingDequeue(Protocol):
-    """A dequeue, as its line knows it."""
+    """A dequeue in a line."""
 
-    order: int  # counts up: which came first
-    waiting: bool  # in the line; one that has given up is passed over
-    changes: int  # of the line, when it was last tried
+    order: int  # rises with each dequeue
+    waiting: bool  # in the line; one that has given up is skipped
+    changes: int  # the line's `changes` when it was last tried
 
     @property
     def selector(self) -> Any:
-        """Two with the same selector get the same, or nothing: when one found nothing, the other need not look."""
+        """Dequeues with the same selector find the same messages: when one finds nothing, the others need not try."""
 
 
 class WaitingLine:
-    """See above.
+    """The waiting dequeues of one queue.
 
-    `_expected` is how many messages may be there for waiting dequeues, as far as this process can tell: what commits
-    and aborts have made visible, less what was taken since. It may be too high. Then a try finds nothing, and no
-    dequeue with the same selector is tried until something changes. It is never too low for what this process has done.
-    What it cannot count (messages of other processes, messages that have become due) makes it infinite: dequeues are
-    then tried one at a time at first, and twice as many after each success.
+    `_expected` is how many messages may be available to waiting dequeues, as far as this process knows: those that
+    commits and aborts made visible, less those taken since. It may be too high. Then a try finds nothing, and no
+    dequeue with the same selector is tried until something changes. It is never too low for this process's own commits.
+    Messages that cannot be counted (of other processes, or messages that have become due) make it infinite: dequeues
+    are then tried one at a time at first, and twice as many after each success.
     """
 
     __slots__ = (
@@ -38,20 +38,20 @@ class WaitingLine:
 
     def __init__(self) -> None:
         self._waiters: dict[Any, list[tuple[int, Any]]] = {}  # by selector: a heap
-        self._empty: dict[Any, None] = {}  # selectors for which nothing is there, the longest known first
-        # A heap of the first of each selector that is not known to be in vain, by order: thousands of dequeues may have
-        # a selector each. An entry that is no longer so is found out when it is its turn.
+        self._empty: dict[Any, None] = {}  # selectors without available messages, the longest known first
+        # A heap of the first dequeue of each selector that is not in `_empty`, by order: thousands of dequeues may have
+        # a selector each. Stale entries are removed when they reach the top.
         self._heads: list[tuple[int, Any]] = []
         self._expected: float = 0
-        self._counted: float = 0  # of these, messages that were counted; one at least after a try that found some
+        self._counted: float = 0  # the counted part of `_expected`; at least one after a try that found some
         self._width = 1
-        self.changes = 0  # how often something became visible
-        self.tried = 0  # under way
+        self.changes = 0  # how often messages became visible
+        self.tried = 0  # tries in progress
         self.waiting = 0
         self.due_us: int | None = None  # when a message becomes visible by itself
 
     def join(self, waiter: WaitingDequeue) -> None:
-        """Wait, or wait again after a try that found nothing, at the same place as before."""
+        """Wait; after a try that found nothing, at the same place as before."""
         waiter.waiting = True
         self.waiting += 1
         selector = waiter.selector
@@ -61,21 +61,21 @@ class WaitingLine:
             heappush(self._heads, (waiter.order, selector))
 
     def leave(self, waiter: WaitingDequeue) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         if waiter.waiting:
             waiter.waiting = False
             self.waiting -= 1
             selector = waiter.selector
-            if len(self._waiters.get(selector, ())) == 1:  # nobody else wants it, and perhaps nobody ever will again
+            if len(self._waiters.get(selector, ())) == 1:  # the last dequeue with this selector
                 del self._waiters[selector]
                 self._empty.pop(selector, None)
 
     def known(self, selector: Any) -> bool:
-        """Whether others wait for the same: then nothing is there, or they come first."""
+        """Whether dequeues with this selector wait: then nothing is there, or they come first."""
         return any(waiter.waiting for _, waiter in self._waiters.get(selector, ()))
 
     def notify(self, messages: float = math.inf) -> None:
-        """So many messages may be there now."""
+        """Called when this many messages may have become visible."""
         self.changes += 1
         if self._empty:
             self._empty.clear()
@@ -86,7 +86,7 @@ class WaitingLine:
         self._width = max(self._width, 1 if messages == math.inf else min(int(messages), MOST_TRIES))
 
     def probe(self, selectors: int) -> None:
-        """Let so many selectors be tried although nothing is known to have come, and others the next time."""
+        """Let this many selectors be tried without a known reason; the next call tries others."""
         for selector in list(self._empty)[:selectors]:
             del self._empty[selector]
             if heap := self._waiters.get(selector):
@@ -114,7 +114,7 @@ class WaitingLine:
         return waiter
 
     def _first(self) -> list[tuple[int, Any]] | None:
-        """The waiters of the selector that is first in line, of those that may find something; it leads `_heads`."""
+        """The waiters of the first selector that may find messages; that selector is the top of `_heads`."""
         heads = self._heads
         while heads:
             order, selector = heads[0]
@@ -133,7 +133,7 @@ class WaitingLine:
         return None
 
     def came(self, waiter: WaitingDequeue, messages: int) -> None:
-        """A try is over; it got so many messages."""
+        """Called after a try, which got this many messages."""
         self.tried -= 1
         if messages:
             self._expected = max(0, self._expected - messages)
@@ -145,10 +145,10 @@ class WaitingLine:
 
     @property
     def unsure(self) -> bool:
-        """Whether nothing is known to have come. A dequeue then looks first, and takes only what it has seen.
+        """Whether no message is known to be available. A dequeue then peeks first, and dequeues only if it found some.
 
-        A dequeue writes to the log, also in vain. Other members of the cell with waiting dequeues see that there was a
-        write, and try as well: without the look they would keep each other busy for ever.
+        A dequeue writes to the log even if it finds nothing. Other members of the cell with waiting dequeues notice the
+        write and try as well: without the peek, members would keep each other busy for ever.
         """
         return self._expected == math.inf and not self._counted
 

@@ -1,11 +1,11 @@
 """Durable state, in SQL: the log, cursors, publishers and topics; SQLite and PostgreSQL.
 
-`open_store` gives a `Store`; `milepost.operations` are what it writes; `Writer` is the thread that does. Beneath:
-`transaction` (one attempt at a group), `execution` (operations of other parts than the log: how each is carried out),
-`memory` (what is known between attempts), `entries` (rows to entries), `holds` (cursors without a consumer),
-`staging` (rows that are not seen yet), `lookups`, `upkeep` and `compaction`; `database` with its two kinds and their
-`session`s (`piped` and `pipeline`: PostgreSQL in few round trips), `statements`, `faults` (what a driver's errors mean)
-and `migrations`.
+`open_store` returns a `Store`, which writes `milepost.operations`; `Writer` is the thread that calls it. Beneath:
+`transaction` (one attempt at a group), `execution` (the functions that carry out other parts' operations),
+`memory` (state kept between attempts), `entries` (rows to entries), `holds` (cursors without a consumer),
+`staging` (rows that are not visible yet), `lookups`, `upkeep` and `compaction`; `database` with its two kinds and their
+`session`s (`piped` and `pipeline`: PostgreSQL in few round trips), `statements`, `faults` (the meaning of driver
+errors) and `migrations`.
 """
 
 from milepost.storage.store import Store, open_store

@@ -1,4 +1,4 @@
-"""EntryHeader entries that lie side by side become large ones, which are read many times as fast."""
+"""Compaction: adjacent small entries are joined into large ones, which are read many times as fast."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from milepost.operations import StoredEntry
 from milepost.schema import Schema
 from milepost.storage.lookups import TIME
 
-RUN_ENTRIES: Final = 64  # joined in one step: some milliseconds, and everybody who writes waits for it
-RUN_WORTH: Final = 32  # entries that are worth a step, however small they are
+RUN_ENTRIES: Final = 64  # joined in one step, which takes some milliseconds and delays all writes
+RUN_WORTH: Final = 32  # a run of this many entries is worth a step, however small they are
 LARGE_BYTES: Final = ENTRY.bytes // 2  # entries of this size stay as they are
 LARGE_ROWS: Final = ENTRY.rows // 2  # the same in rows
 RUN: Final = ENTRY._replace(small=LARGE_BYTES - 1, items=RUN_ENTRIES)
@@ -23,20 +23,20 @@ class EntryHeader(NamedTuple):
     first: int
     rows: int
     bytes: int
-    after: bool  # it is to be read after rows of another log
+    after: bool  # the entry must be read after rows of another log
 
     @property
     def large(self) -> bool:
-        """Whether it stays as it is."""
+        """Whether the entry is too large to be joined."""
         return self.bytes >= LARGE_BYTES or self.rows >= LARGE_ROWS
 
 
 def run_of(entries: Sequence[EntryHeader]) -> tuple[list[EntryHeader], int]:
-    """Neighbours worth joining, and the offset before which nothing will ever be.
+    """The next run worth joining, and the offset before which no entry will ever be joined.
 
-    A run is worth it when it cannot grow, when it makes a large entry, or when it is of many; and when its largest is
-    at most half of it: so what a row lies in at least doubles each time, and it is written some ten times in all, not
-    once for each neighbour that comes.
+    A run is worth joining when it cannot grow, makes a large entry, or has many entries; and its largest entry must be
+    at most half of it. So the entry of a row at least doubles each time, and the row is written some ten times in all,
+    not once for each new neighbour.
     """
     if not entries:
         return [], 0
@@ -59,7 +59,7 @@ def run_of(entries: Sequence[EntryHeader]) -> tuple[list[EntryHeader], int]:
 
 def _follows(run: list[EntryHeader], entry: EntryHeader) -> bool:
     last = run[-1]
-    # Rows before one that waits for another log must not wait with it: they may be what that log waits for.
+    # An entry that waits for another log must not be joined to earlier rows: the other log may wait for those rows.
     return not entry.after and last.first + last.rows == entry.first and last.rows < LARGE_ROWS > entry.rows
 
 
@@ -73,7 +73,7 @@ def _worth(run: list[EntryHeader]) -> bool:
 def join(
     entries: Sequence[StoredEntry], schemas: dict[int, Schema], fingerprints: Sequence[int]
 ) -> tuple[StoredEntry, int] | None:
-    """The first entries of one schema as one, and how many they are; None when they cannot be joined."""
+    """Join the leading entries of one schema. Returns the new entry and their number; None if they cannot be joined."""
     schema = schemas.get(fingerprints[0])
     if schema is None:
         return None
@@ -92,7 +92,7 @@ def join(
 
 
 def _times(run: Sequence[StoredEntry]) -> bytes:
-    """Where each of the entries began, and when it was stored; neighbours of one time are told once."""
+    """The first row of each entry and the time it was stored; adjacent entries of one time share a pair."""
     pairs: list[tuple[int, int]] = []
     base = run[0].first
     for entry in run:

@@ -20,28 +20,28 @@ from milepost.storage.url import shown
 
 __all__ = ["Database", "Session"]
 
-READERS: Final = 8  # connections for reading; threads beyond them wait for one
-READER_WAIT_S: Final = 30.0  # seconds for one, before the store counts as not answering
+READERS: Final = 8  # connections for reading; further threads wait for a free one
+READER_WAIT_S: Final = 30.0  # seconds that a thread waits for one, before the store counts as not answering
 MIGRATION_S: Final = 3_600.0  # seconds for one statement of a migration: it may rewrite a large table
-ATTEMPTS: Final = 3  # at a transaction on SQLite that met an I/O error, or somebody in the way
+ATTEMPTS: Final = 3  # at a transaction on SQLite that met an I/O error or a lock
 
 T = TypeVar("T")
 
 
 class Database(ABC):
-    """Where connections come from. Reading and writing have their own: readers never hold up the writer."""
+    """Makes connections. Reading and writing have separate ones, so readers never delay the writer."""
 
     shared: bool  # several brokers may write
-    begin: str  # the words that begin a transaction that writes
+    begin: str  # the SQL that begins a writing transaction
     reader_wait_s = READER_WAIT_S
-    outage: Outage | None = None  # of a server; None: there is none, and what fails is not waited for
+    outage: Outage | None = None  # of a server; None: no server, so a failed call does not wait
 
     def __init__(self, url: sa.URL) -> None:
         self.place: Final = shown(url)
         arguments = self.arguments()
         self._writing = sa.create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", **arguments)
-        # Nobody leaves a transaction open on a connection that goes back to the pool, and to reset one that the server
-        # has ended would only fail, with a traceback in the log.
+        # Connections return to the pool without an open transaction, so they need no reset. Resetting a connection that
+        # the server has ended would only fail, with a traceback in the log.
         self._reading = sa.create_engine(
             url, poolclass=QueuePool, pool_size=READERS, max_overflow=0, pool_timeout=self.reader_wait_s,
             pool_reset_on_return=None, isolation_level="AUTOCOMMIT", **arguments,
@@ -59,42 +59,42 @@ class Database(ABC):
 
     @abstractmethod
     def has_tables(self, session: Session) -> bool:
-        """Whether Milepost's tables are there. `ConfigError` when somebody else's are."""
+        """Whether Milepost's tables exist. `ConfigError` when the database belongs to another program."""
 
     @abstractmethod
     def lock_schema(self, session: Session) -> None:
-        """Keep others from making the tables at the same time, until the transaction ends."""
+        """Keep other processes from making the tables until the transaction ends."""
 
     @abstractmethod
     def mend(self, session: Session) -> None:
-        """After an I/O error: make sure that what is visible is on disk. Raises what statements raise."""
+        """After an I/O error: make sure that all visible data is on disk. Raises the errors of statements."""
 
     @abstractmethod
     def begin_transaction(self, session: Session, synced: bool) -> Statement:
-        """Begin a transaction that writes; the statement that comes first in it, TOUCH_LOG or its like.
+        """Begin a writing transaction. Returns its first statement: TOUCH_LOG or a variant.
 
-        Unless it is to be `synced`, its commit is not waited for: a crash may take it back, but never without what came
-        after it.
+        Unless `synced`, the commit does not wait for the disk: a crash may undo it, but only together with all later
+        transactions.
         """
 
     @abstractmethod
     def require_there(self, session: Session) -> None:
-        """After a commit, before anybody is told of it: `StoreUnavailable` when it went to where nobody finds it."""
+        """After a commit, before it is reported: `StoreUnavailable` when it went to a deleted or moved file."""
 
     def commit_at_once(self, session: Session) -> bool:
-        """Run what the session still holds back and commit it, if that is one step; False, and nothing done, if not."""
+        """Run the session's held statements and commit, if one step can do that; otherwise do nothing, return False."""
         return False
 
     @abstractmethod
     def claim(self, session: Session, log: str) -> bool:
-        """Hold a log as long as the connection lives; False when another connection holds it."""
+        """Hold a log while the connection lives; False when another connection holds it."""
 
     @abstractmethod
     def give_back(self, session: Session) -> bool:
-        """Give some free space back to the file system; True when there is more."""
+        """Return some free space to the file system; True when there is more."""
 
     def write(self) -> Session:
-        """A connection of one's own, for writing."""
+        """A new connection for writing, not from the pool."""
         return self._session(self._writing.connect())
 
     @contextmanager
@@ -107,9 +107,9 @@ class Database(ABC):
         return Session(connection)
 
     def read(self, function: Callable[[Session], T], *, snapshot: bool = True) -> T:
-        """Run something that reads, and again as `again` says: a pooled connection may be lost, or in the way.
+        """Run a function that reads, and retry as `again` decides: a pooled connection may be lost, or blocked.
 
-        All of it sees one state of the database; without `snapshot`, for a single statement, a round trip is saved.
+        All its statements see one state of the database. One statement needs no `snapshot`: that saves a round trip.
         """
         began = tried = time.monotonic()
         attempt = 0
@@ -130,22 +130,22 @@ class Database(ABC):
                 return found
             tried = time.monotonic()
 
-    # While it is away
+    # Outages
 
     def require(self) -> None:
-        """Raise `StoreUnavailable` when it has been away for so long that nobody waits for it."""
+        """Raise `StoreUnavailable` when the outage has lasted so long that calls no longer wait."""
         if self.outage is not None:
             self.outage.require()
 
     def answered(self, tried: float) -> None:
-        """Something was carried out that was begun at `tried`."""
+        """Called after a call that began at `tried` has succeeded."""
         if self.outage is not None:
             self.outage.answered(tried)
 
     def again(self, kind: FaultKind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
-        """Whether to try again what failed, after waiting for what is in the way.
+        """Whether to retry a failed attempt; waits first, for the server or for a lock.
 
-        It was the `attempt`-th of a call that began at `began`, and began itself at `tried`.
+        `attempt` is the 1-based number of the attempt, which began at `tried`; its call began at `began`.
         """
         if self.outage is None:
             return kind in (FaultKind.LOST, FaultKind.AGAIN) and attempt < ATTEMPTS
@@ -158,7 +158,7 @@ class Database(ABC):
 
     @contextmanager
     def patience(self) -> Iterator[None]:
-        """While tables are made, before anybody else uses this: a statement may take long."""
+        """Allow long statements while tables are made, before the database is used otherwise."""
         if self.outage is None:
             yield
             return
@@ -169,20 +169,20 @@ class Database(ABC):
             self.outage.limit_s = before
 
     def hurry(self, seconds: float) -> None:
-        """Let every wait for a server end within so many seconds."""
+        """Make every wait for a server end within this many seconds."""
         if self.outage is not None:
             self.outage.hurry(seconds)
 
     @abstractmethod
     def halt(self) -> None:
-        """End statements with clients' expressions now, or in `limits.QUERY_MS`, and begin no more of them."""
+        """End statements with clients' expressions now, or within `limits.QUERY_MS`, and start no new ones."""
 
     def forget(self) -> None:
-        """Let the pool make new connections."""
+        """Drop the pooled connections: the pool makes new ones."""
         self._reading.dispose()
 
     def close(self) -> None:
-        """Close what is not in use."""
+        """Close the connections that are not in use."""
         self._reading.dispose()
         self._writing.dispose()
         if self.outage is not None:

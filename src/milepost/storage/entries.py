@@ -13,26 +13,26 @@ from milepost.errors import InvalidValue
 from milepost.operations import Part
 from milepost.schema import Schema
 
-KEPT_BYTES: Final = 1 << 17  # of a staged part: from here on it stays where it is, and is not joined to others
+KEPT_BYTES: Final = 1 << 17  # a staged part of at least this size stays where it is, and is not joined to others
 _STAMPS_END: Final = 1 << 63  # databases count in signed 64 bits: enough until the year 6,429
 
 After = tuple[int, int]
 
 
 def stays(part: Part) -> bool:
-    """Whether the bytes of staged rows stay where they were staged: then they are an entry by themselves."""
+    """Whether a staged part keeps its bytes in the staging tables: then it is an entry by itself."""
     return part.piece != 0 and len(part.batch.data) >= KEPT_BYTES
 
 
 class EncodedRows(NamedTuple):
-    """Rows for one topic that came one by one, each the bytes of a batch of its own, of one schema."""
+    """Rows for one topic that arrived one by one: each is an encoded batch of one row, all of one schema."""
 
     topic: int
     schema: Schema
     datas: list[bytes]
 
     def parts(self) -> list[Part]:
-        """The rows as one part, or a part each, to be joined as far as that goes."""
+        """The rows as one part; or one part each, when they do not fit into one entry."""
         datas = self.datas
         if len(datas) <= ENTRY.rows and sum(map(len, datas)) <= ENTRY.bytes:
             batch = join_encoded(datas, self.schema)
@@ -42,7 +42,7 @@ class EncodedRows(NamedTuple):
 
 
 def add_rows(parts: list[Part | EncodedRows], topic: int, schema: Schema, datas: list[bytes]) -> None:
-    """Put rows behind others, together with those that came in the same way."""
+    """Append rows to `parts`; they extend the last item if that is `EncodedRows` of the same topic and schema."""
     last = parts[-1] if parts else None
     if isinstance(last, EncodedRows) and last.topic == topic and last.schema is schema:
         last.datas.extend(datas)
@@ -51,9 +51,9 @@ def add_rows(parts: list[Part | EncodedRows], topic: int, schema: Schema, datas:
 
 
 def new_rows(batch: Batch, high_water: int, previous: int = 0) -> tuple[Batch | None, int]:
-    """The rows above a high water (None: there are none), and the last stamp.
+    """The rows above a high water (None if there are none), and the last stamp.
 
-    `InvalidValue` when stamps do not increase; `previous` is the last one of the part before.
+    `InvalidValue` when stamps do not increase; `previous` is the last stamp of the previous part.
     """
     if batch.ids is None or not len(batch):
         raise InvalidValue("only rows with message IDs are stored, and at least one")
@@ -75,7 +75,7 @@ def new_rows(batch: Batch, high_water: int, previous: int = 0) -> tuple[Batch | 
 
 
 def joined(given: Iterable[Part | EncodedRows]) -> list[Part]:
-    """Pieces of one topic, neighbours of one schema joined up to the size of an entry; their order stays."""
+    """The parts of one topic in order, with neighbours of one schema joined up to the size of an entry."""
     parts = _parts(given)
     if len(parts) == 1:
         return parts
@@ -104,13 +104,13 @@ def _fits(run: list[Part], part: Part) -> bool:
         return False
     if part.after is None:
         return True
-    # Rows wait for one log at most. The search is from the end, so that parts which all wait cost a step each.
+    # An entry waits for at most one log. Searching from the end takes one step per part when all parts wait.
     last = next((before.after for before in reversed(run) if before.after is not None), part.after)
     return last[0] == part.after[0]
 
 
 def _one(run: list[Part]) -> list[Part]:
-    """A run as one part, or as it is when that exceeds a limit of batches."""
+    """A run joined into one part, or unchanged when the joined batch would exceed a limit."""
     first = run[0]
     if all(len(part.batch) == 1 for part in run):
         batch = join_encoded([bytes(part.batch.data) for part in run], first.batch.schema)
@@ -118,5 +118,5 @@ def _one(run: list[Part]) -> list[Part]:
         batch = join([part.batch for part in run])
     if batch is None:
         return run
-    # Of two positions of one log the later one is behind both, and as sure to be there.
+    # Of two positions in one log, the later one follows both, and exists just as surely.
     return [Part(first.topic, batch, max([part.after for part in run if part.after is not None], default=None))]

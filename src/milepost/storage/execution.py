@@ -1,9 +1,9 @@
-"""How operations of other parts than the log are carried out: each part registers a function for each of its own.
+"""Operations of parts other than the log: each part registers a function for each of its operations.
 
 The function is called with the operation, a session whose transaction has begun, and a `WorkContext`; the caller
-commits. It returns the outcome. A `MilepostError` that it raises is the outcome too, and must come before it has
-changed anything; after that it raises `Spoiled`, and the group is written again without the operation. It may be called
-several times before it is committed.
+commits. It returns the outcome. A `MilepostError` that it raises before it has changed anything is an outcome too.
+After a change it raises `Spoiled` instead, and the group is written again without the operation. The function may be
+called several times before a commit.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from milepost.storage.session import Session
 
 
 class WorkContext(NamedTuple):
-    """Where an operation is carried out."""
+    """What the function of an operation is given beside the session."""
 
     time_us: int  # of this transaction; does not go back within a log
-    log: int  # of the broker that writes
+    log: int  # the number of the writing broker's log
     shared: bool  # other brokers write to the same store
-    memory: dict[str, Any]  # of the part, for as long as this process has the store
-    move: Callable[[Move], None]  # move a cursor in the same transaction; raises what is wrong with it
-    later: Callable[[Callable[[], None]], None]  # call something once the transaction is committed
+    memory: dict[str, Any]  # kept by the parts while this process has the store open
+    move: Callable[[Move], None]  # move a cursor in the same transaction; raises when the move is refused
+    later: Callable[[Callable[[], None]], None]  # call a function once the transaction is committed
 
 
 @singledispatch
 def execute(operation: Any, session: Session, context: WorkContext) -> Any:
-    """Carry an operation out; `BrokerError` when no part has registered how."""
+    """Carry out an operation; `BrokerError` when no part has registered a function for it."""
     name = f"{type(operation).__module__}.{type(operation).__qualname__}"
     raise BrokerError(f"this process cannot carry out {name}: import the part that does, as milepost.queues.execution")
 
 
 @execute.register
 def _(operation: Barrier, session: Session, context: WorkContext) -> None:
-    """What was before it is done by now."""
+    """Do nothing: all earlier operations are done by now."""
 
 
 class Promise(ABC):
-    """An outcome that is not there before its group is committed: the statements that bring it travel with the COMMIT.
+    """An outcome that is known only after its group is committed: its statements are sent together with the COMMIT.
 
-    By itself such a statement raises in the database when it cannot be carried out: then nothing is committed.
+    A statement that cannot be carried out raises an error in the database, and nothing is committed.
     """
 
     @abstractmethod
     def kept(self, session: Session) -> Any:
-        """The outcome, once the commit is known to have happened. The answers may be lost: then it is looked up."""
+        """The outcome, after the commit. When the connection was lost with the answers, it is looked up."""
 
 
 class Spoiled(Exception):
-    """An operation failed after it had changed something: none of that may stay."""
+    """An operation failed after it had changed something: its changes must be undone."""
 
     def __init__(self, error: MilepostError, place: int = -1) -> None:
         self.error = error
@@ -64,7 +64,7 @@ class Spoiled(Exception):
 
 
 class Postponed(Enum):
-    """The outcome of an operation that its group had no time for: nothing was done. It goes into the next group."""
+    """The outcome of an operation that its group had no time for. Nothing was done; it goes into the next group."""
 
     POSTPONED = 1
 
@@ -73,8 +73,8 @@ POSTPONED: Final = Postponed.POSTPONED
 
 
 class Committed(NamedTuple):
-    """What a call to `Store.write` did."""
+    """The result of `Store.write`."""
 
-    outcomes: list[Any]  # one for each operation: what it promises, a MilepostError, or `POSTPONED`
-    entries: list[Entry]  # what the log has now, in its order
-    asked_s: Mapping[int, float] = MappingProxyType({})  # place of an operation: seconds of its clients' expressions
+    outcomes: list[Any]  # one for each operation: its result, a MilepostError, or `POSTPONED`
+    entries: list[Entry]  # that were added to the log, in order
+    asked_s: Mapping[int, float] = MappingProxyType({})  # index of an operation -> seconds of clients' expressions

@@ -1,4 +1,4 @@
-"""What a database's errors mean here: what happened, and what may be done about it."""
+"""Faults: what an error of the database means, and how the store reacts to it."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ _SQLITE: Final = {
     sqlite3.SQLITE_LOCKED: FaultKind.AGAIN,
 }
 _SHORT_READ: Final = 522  # SQLITE_IOERR_SHORT_READ: the file ends in the middle of a page
-# An SQLSTATE, or its first three or two characters: the longest that is here counts.
+# By SQLSTATE, or its first three or two characters: the longest match counts.
 _POSTGRESQL: Final = {
     "08": FaultKind.LOST,  # the connection
-    "23505": FaultKind.AGAIN,  # two made the same thing at once: the second now finds it
+    "23505": FaultKind.AGAIN,  # two brokers made the same thing at once: a retry finds it
     "25006": FaultKind.LOST,  # read-only: a standby, perhaps; the next connection may find the server that took over
     "25P03": FaultKind.LOST,  # the server ended an idle transaction, and its session
-    "25P04": FaultKind.LOST,  # … and one that took longer than transaction_timeout
-    "40": FaultKind.AGAIN,  # deadlocks, and transactions that cannot be put in an order
-    "42P01": FaultKind.AGAIN,  # a queue's table that another broker has just dropped: the next look finds no such queue
-    "53": FaultKind.AGAIN,  # a resource, as memory
-    "53100": FaultKind.FULL,  # … the disk
-    "53300": FaultKind.LOST,  # … connections: there may be room for one later
-    "55P03": FaultKind.AGAIN,  # a lock was not to be had in time
-    "57014": FaultKind.AGAIN,  # statement_timeout, or an operator cancelled it
-    "57P": FaultKind.LOST,  # the server stops, starts, crashed, or ends sessions
-    "58": FaultKind.LOST,  # its disk or its system fails
+    "25P04": FaultKind.LOST,  # … or a transaction that exceeded transaction_timeout
+    "40": FaultKind.AGAIN,  # deadlocks and serialization failures
+    "42P01": FaultKind.AGAIN,  # a queue's table that another broker has just dropped: a retry finds no such queue
+    "53": FaultKind.AGAIN,  # too few resources, such as memory
+    "53100": FaultKind.FULL,  # … disk space
+    "53300": FaultKind.LOST,  # … connections: one may be free later
+    "55P03": FaultKind.AGAIN,  # lock_timeout
+    "57014": FaultKind.AGAIN,  # statement_timeout, or cancelled by an operator
+    "57P": FaultKind.LOST,  # the server stops, starts, has crashed, or ends sessions
+    "58": FaultKind.LOST,  # the server's disk or operating system fails
     "XX001": FaultKind.CORRUPT, "XX002": FaultKind.CORRUPT,
 }  # fmt: skip
-_AWAY: Final = frozenset({"08", "57", "58"})  # classes of a server that does not answer; others say what is in the way
+_AWAY: Final = frozenset({"08", "57", "58"})  # SQLSTATE classes: the server does not answer
 
 
 def kind(error: BaseException) -> FaultKind:
-    """What an error of SQLAlchemy or of a driver means."""
+    """The kind of an error of SQLAlchemy or of a driver."""
     if isinstance(error, PoolTimeout):
         return FaultKind.LOST
     driver: Any = error.orig if isinstance(error, DBAPIError) else error
@@ -74,7 +74,7 @@ def kind(error: BaseException) -> FaultKind:
 
 
 def fault(error: BaseException, place: str) -> StoreError:
-    """The error that callers get, about the store at `place`."""
+    """The error for callers, about the store at `place`."""
     words = said(error)
     match kind(error):
         case FaultKind.FULL:
@@ -108,11 +108,11 @@ def _state(error: BaseException) -> str | None:
 
 
 def said(error: BaseException) -> str:
-    """What the driver says of it, in one line."""
+    """The driver's message, in one line."""
     driver = error.orig if isinstance(error, DBAPIError) else error
     name = getattr(driver, "sqlite_errorname", None)
     lines = str(driver).strip().splitlines()
     return f"{lines[0][:200] if lines else type(driver).__name__}{f', {name}' if name else ''}"
 
 
-DRIVER_ERRORS: Final = (SQLAlchemyError, sqlite3.Error)  # what statements raise
+DRIVER_ERRORS: Final = (SQLAlchemyError, sqlite3.Error)  # raised by statements

@@ -1,7 +1,7 @@
 """Holds: named cursors without a consumer. Retention removes only rows before them.
 
-A hold is a row among the subscriptions, so that everything that asks how far the slowest has got counts it, and a name
-is either a hold or a subscription. What tells it apart is its options; it has no owner, no epoch and no members.
+A hold is a row of the table of subscriptions: so every query for the slowest subscription counts it, and a name is
+either a hold or a subscription. Its options mark it as a hold; it has no owner, no epoch and no members.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from milepost.storage.database import Session
 
 
 def is_hold(options: dict[str, Any]) -> bool:
-    """Whether the options of a row among the subscriptions are those of a hold."""
+    """Whether these options of a subscription's row mark a hold."""
     return bool(options.get("hold"))
 
 
 def require_none(name: str, options: dict[str, Any]) -> None:
-    """Refuse to serve a hold."""
+    """Raise `SubscriptionExists` when the options are those of a hold, which cannot be served."""
     if is_hold(options):
         raise SubscriptionExists(f"{name!r} is a hold, which nobody is served from; take another name, or remove it")
 
 
 def hold(session: Session, wanted: RetentionHold, time_us: int) -> Position:
-    """Make a hold or move it, in a transaction that has begun; where it is."""
+    """Make or move a hold, in a transaction that has begun. Returns its position."""
     found = session.row(statements.FIND_SUBSCRIPTION, name=wanted.name)
     if found is None:
-        # Its rows stay as they are until this is committed: a new hold keeps everything that it says it keeps.
+        # The lock keeps the topic's rows until the commit: no row that the new hold covers is removed before it.
         if session.row(statements.HOLD_TOPIC, topic=wanted.topic) is None:
             raise UnknownTopic(f"no durable topic has the number {wanted.topic}; it was deleted")
     else:

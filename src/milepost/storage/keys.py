@@ -1,4 +1,4 @@
-"""Keys: what must not be done twice. A put's key is remembered for each topic that it was put into."""
+"""Keys of operations that must not be carried out twice. A put's key is remembered for each of its topics."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from milepost.storage.database import Session
 
 
 class Key(NamedTuple):
-    """A token, and the topic that it was put into. Topic 0 stands for any, or for what is no put."""
+    """A token and the topic of the put. Topic 0 stands for any topic, or for an operation that is no put."""
 
     token: bytes
     topic: int = 0
 
 
 def keys_of(append: Append) -> list[Key]:
-    """A put into several topics has one token, which is taken in each of them."""
+    """The keys of a put: its one token, for each of its topics."""
     return [Key(append.token, topic) for topic in {part.topic for part in append.parts}] if append.token else []
 
 
 def taken(session: Session, keys: Iterable[Key]) -> set[Key]:
-    """Which of some keys are remembered, for their topics or for any."""
+    """The keys that are remembered already, for their topic or for any topic."""
     given = [key._asdict() for key in set(keys)]
     return {Key(bytes(token), topic) for token, topic in session.found(statements.TAKEN, given)} if given else set()
 
 
 def remember(session: Session, keys: Iterable[Key], time_us: int) -> int:
-    """Remember keys; how many of them were not remembered yet."""
-    ordered = sorted(keys)  # one order for all brokers, so that they do not lock each other out
+    """Remember keys. Returns how many of them are new."""
+    ordered = sorted(keys)  # the same order in all brokers prevents deadlocks
     return session.each(statements.REMEMBER, [key._asdict() for key in ordered], time_us=time_us)

@@ -1,4 +1,4 @@
-"""What can be read: entries, positions, topics, subscriptions. Every entry is checked before anybody sees it."""
+"""Lookups of entries, positions, topics and subscriptions. Every entry is checked before it is returned."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from milepost.operations import (
 from milepost.storage import statements
 from milepost.storage.database import Session
 
-READ_ENTRIES: Final = 512  # of one read: small ones, before they are compacted, must not make a read long
-SINGLE_ENTRIES: Final = 4_096  # the same for entries of one row each, which are read as one,
-SINGLE_BYTES: Final = 1_024  # if they are no larger than this
-_HEADS: Final = np.dtype([("checksum", "<u4"), ("word", "<u4"), ("fingerprint", "<u8")])  # as HEADER has them
+READ_ENTRIES: Final = 512  # most entries of one read: small ones that are not compacted yet must not make it slow
+SINGLE_ENTRIES: Final = 4_096  # the same for entries of one row each, which are read together,
+SINGLE_BYTES: Final = 1_024  # if each is at most this large
+_HEADS: Final = np.dtype([("checksum", "<u4"), ("word", "<u4"), ("fingerprint", "<u8")])  # the layout of HEADER
 _PLACE: Final = struct.Struct("<qqqqI")
-TIME: Final = struct.Struct("<IQ")  # of an entry that was joined: a row, and the time from it on
+TIME: Final = struct.Struct("<IQ")  # of a joined entry: a row, and the time it and the next rows were stored
 
 
 def read(
     session: Session, topic: int, log: int, offset: int, max_bytes: int, max_rows: int | None
 ) -> list[StoredEntry]:
-    """Entries from the one that holds `offset` on; of offsets that were trimmed, from the first that is there."""
-    most = READ_ENTRIES if max_rows is None else min(max_rows, READ_ENTRIES)  # each has a row that is wanted
+    """Entries from the one that contains `offset`; from the first retained entry if `offset` was trimmed."""
+    most = READ_ENTRIES if max_rows is None else min(max_rows, READ_ENTRIES)  # each has at least one wanted row
     result = session.stream(statements.READ, topic=topic, log=log, offset=offset, most=most, max_bytes=max_bytes)
     made: list[StoredEntry] = []
     size = rows = 0
@@ -69,10 +69,10 @@ def read(
 
 
 def read_single(session: Session, topic: int, log: int, offset: int, max_rows: int | None) -> list[bytes]:
-    """The data of entries from `offset` on, if all of them are of one row and of one schema; nothing otherwise.
+    """The data of entries from `offset` on, if all of them have one row and one schema; an empty list otherwise.
 
-    Nothing too when one of them is damaged, or when rows were trimmed: `read` finds out, and says so. A log that is
-    written row by row is read several times as fast in this way, until it is compacted.
+    Also empty when an entry is damaged or rows were trimmed: then `read` reports that. A log that is written row by row
+    is read several times as fast in this way, until it is compacted.
     """
     most = SINGLE_ENTRIES if max_rows is None else min(max_rows, SINGLE_ENTRIES)
     count, first, last, sizes, seals, data = session.row(
@@ -99,12 +99,12 @@ def read_single(session: Session, topic: int, log: int, offset: int, max_rows: i
 
 
 def seal(topic: int, log: int, first: int, rows: int, data: bytes) -> int:
-    """The checksum that ties an entry to its place; `data` has one of its own, which goes into it."""
+    """The checksum that ties an entry to its place in the log. It covers the checksum in the header of `data`."""
     return crc32(_PLACE.pack(topic, log, first, rows, *HEADER.unpack_from(data)[:1]))
 
 
 def checked(topic: int, log: int, first: int, rows: int, sealed: int, data: Any) -> bytes:
-    """The bytes of an entry, if they are what was written; whether they fit a schema is the reader's to find out."""
+    """The bytes of an entry; `CorruptLog` when they are damaged. The reader checks that they fit a schema."""
     whole = data if type(data) is bytes else bytes(data or b"")
     if len(whole) < HEADER.size:
         raise _corrupt(topic, log, first, f"an entry of {len(whole)} bytes is cut off")
@@ -117,7 +117,7 @@ def checked(topic: int, log: int, first: int, rows: int, sealed: int, data: Any)
 
 
 def intact(rows: int, data: Any) -> bytes | None:
-    """The bytes of a batch that has no place in a log yet; None when they are not what was written."""
+    """The bytes of a batch that has no place in a log yet; None when they are damaged."""
     whole = data if type(data) is bytes else bytes(data or b"")
     if len(whole) < HEADER.size:
         return None
@@ -135,7 +135,7 @@ def _corrupt(topic: int, log: int, offset: int, what: str) -> CorruptLog:
 
 
 def _time(times: bytes | None, row: int) -> int:
-    """When a row of a joined entry was stored; 0: the entry was not joined."""
+    """The time when a row of a joined entry was stored; 0 if the entry was not joined."""
     found = 0
     if times:
         for begins, time_us in TIME.iter_unpack(times):
@@ -149,7 +149,7 @@ def _time(times: bytes | None, row: int) -> int:
 
 
 def resolve(session: Session, topic: int, start: Start) -> Position:
-    """The position that a start means now, of all logs that have something of the topic."""
+    """The position that a start means now, in all logs that have rows of the topic."""
     if isinstance(start, tuple) and start[0] == "position":
         return dict(start[1])
     found = extents(session, topic).get(topic, {})
@@ -162,9 +162,9 @@ def resolve(session: Session, topic: int, start: Start) -> Position:
 
 
 def _at(session: Session, topic: int, log: int, extent: Extent, time_us: int) -> int:
-    """The offset of the first row that was stored at a time or later.
+    """The offset of the first row that was stored at `time_us` or later.
 
-    Times do not go back within a log, so it is found by halving, and takes no index that every write would pay for.
+    Times never decrease within a log, so a binary search finds it, without an index that would slow down every write.
     """
     low, high = extent.start, extent.next  # the answer is in low..high
     while low < high:
@@ -186,7 +186,7 @@ def _at(session: Session, topic: int, log: int, extent: Extent, time_us: int) ->
 
 
 def extents(session: Session, topic: int | None = None) -> dict[int, dict[int, Extent]]:
-    """What topics have, by topic and log."""
+    """The extents of topics, by topic and log."""
     found: dict[int, dict[int, Extent]] = {}
     rows = session.rows(statements.EXTENTS) if topic is None else session.rows(statements.EXTENTS_OF, topic=topic)
     for number, log, start, end, size, entries in rows:
@@ -233,9 +233,9 @@ def subscriptions(session: Session, topic: int) -> list[SubscriptionRecord]:
 
 
 def lags(session: Session, most: int) -> Lags:
-    """Of all named subscriptions. Holds are none.
+    """The lags of all named subscriptions, without holds.
 
-    `QueryTooCostly` when it takes too long.
+    `QueryTooCostly` when the query takes too long.
     """
     found = session.bounded(statements.LAGS, hold=statements.HOLD_OPTIONS, most=most)
     total, rows = (int(found[0][3]), int(found[0][4])) if found else (0, 0)

@@ -1,8 +1,8 @@
-"""A writer in an event loop: groups are written by a greenlet of the loop's own thread.
+"""A writer in an event loop: groups are written by a greenlet in the loop's own thread.
 
-A thread for it would have to be woken for each group, and would have to wake the loop again: twice as long as a small
-statement takes. In the loop it is the socket of the database that wakes whoever waits for it. What is not a matter of
-a moment (tables that are made, a database that is away, upkeep) is done in a thread all the same.
+A separate thread would have to be woken for each group, and would have to wake the loop again: that takes twice as long
+as a small statement. In the loop, the socket of the database wakes the greenlet. Long work (making tables, waiting for
+an outage to end, upkeep) is still done in a thread.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 
 class LoopWriter(Writer):
-    """A `Writer` whose methods belong to one event loop; `done` is called in it.
+    """A `Writer` whose methods are called in one event loop; `done` is called in it too.
 
-    `brief` says of a piece of work that it may be done in the loop: that it never takes long beside waiting for the
-    database, and says nothing to that but by the store's own session.
+    `brief` tells whether an operation may run in the loop: it takes long only while it waits for the database, and it
+    uses the database only through the store's own session.
     """
 
     def __init__(
@@ -43,9 +43,7 @@ class LoopWriter(Writer):
         self._loop = asyncio.get_running_loop()
         self._aside = ThreadPoolExecutor(1, "milepost-store")
         self._writing = _Work(self._loop, self._aside)
-        self._results: list[
-            tuple[list[tuple[Any, Any]], list[Entry]]
-        ] = []  # of the greenlet, to be told when it is left
+        self._results: list[tuple[list[tuple[Any, Any]], list[Entry]]] = []  # for `done`, after the greenlet is left
         self._busy = False
         self._ended: asyncio.Future[None] | None = None
         self._pace = MaintenancePace(self._maintain_s, self._loop.time(), self._store.beat_s)
@@ -59,7 +57,7 @@ class LoopWriter(Writer):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Write what waits, until something has to be waited for."""
+        """Write waiting operations until the database has to be waited for."""
         if self._due and not self._busy:
             self._step()
         while self._waiting and not self._busy:
@@ -75,12 +73,12 @@ class LoopWriter(Writer):
 
     @property
     def _due(self) -> bool:
-        """Whether a step of upkeep is."""
+        """Whether a step of upkeep is due."""
         return self._loop.time() >= self._pace.due and not self._closing and self._over is None
 
     def _look(self) -> None:
-        """The timer: a step of upkeep is due, now or when what is being written is done."""
-        if self._loop.time() < self._pace.due:  # timers may be early by the resolution of their clock
+        """Called by the timer: begin a step of upkeep, now or after the group that is being written."""
+        if self._loop.time() < self._pace.due:  # a timer may be early by the resolution of its clock
             self._timer = self._loop.call_at(self._pace.due, self._look)
         elif not self._busy:
             self._go_on()
@@ -92,7 +90,7 @@ class LoopWriter(Writer):
         )
 
     def _rest(self, chosen: list[_Given], asked_s: Mapping[int, float]) -> None:
-        """There is one client, and nobody to protect from it in this process."""
+        """Do nothing: this process has one client, so its expressions delay no other client."""
 
     def _written(self, _: Any = None) -> None:
         """Called after a group is written, and after a step of upkeep."""
@@ -107,7 +105,7 @@ class LoopWriter(Writer):
         self._results.append((results, entries))
 
     def _step(self) -> None:
-        """One step of upkeep, in the thread; it is due."""
+        """Run one step of upkeep in the thread."""
         self._busy = True
         began = self._loop.time()
 
@@ -124,7 +122,7 @@ class LoopWriter(Writer):
         self._put(_Given(None, None, session))
 
     async def end(self) -> None:
-        """Write what was given, then end. Does not close the store."""
+        """Write the operations given so far, then end. Does not close the store."""
         self._closing = True
         self._timer.cancel()
         self._ended = self._loop.create_future()
@@ -139,29 +137,29 @@ class LoopWriter(Writer):
 
 
 class _Wish(NamedTuple):
-    """What has to come about before a greenlet is entered again."""
+    """The condition under which the greenlet is entered again."""
 
-    socket: int = -1  # it can be read,
-    writing: bool = False  # or written to;
-    function: Callable[[], Any] | None = None  # or this was called, in another thread
+    socket: int = -1  # this socket can be read,
+    writing: bool = False  # or, if True, written to;
+    function: Callable[[], Any] | None = None  # or this function has returned, in another thread
 
 
 class _Work:
-    """A greenlet, which is left whenever it waits, and entered again by the event loop: a `Waiter`.
+    """A greenlet that is left whenever it waits, and entered again by the event loop: a `waits.WaitHook`.
 
-    The loop is never spoken to from within the greenlet. One in C keeps pointers to its own stack, and while the
-    greenlet runs something else may be there.
+    The greenlet never calls the loop. A loop in C keeps pointers to its own stack, which may hold other data while the
+    greenlet runs.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> None:
         self._loop = loop
         self._threads = threads
         self._own: greenlet
-        self._hub: greenlet  # whoever has entered it
+        self._hub: greenlet  # the greenlet that entered it
         self._then: Callable[[], None]
 
     def start(self, work: Callable[[], None], then: Callable[[], None]) -> None:
-        """Run something up to where it first waits; `then` is called when it is over. One at a time."""
+        """Run `work` up to its first wait; `then` is called when it has ended. One at a time."""
 
         def run() -> None:
             waits.current.set(self)  # a greenlet has a context of its own
@@ -174,7 +172,7 @@ class _Work:
         own = self._own
         self._hub = hub = getcurrent()
         if own.parent is not hub:
-            own.parent = hub  # it comes back here when it ends
+            own.parent = hub  # control returns here when it ends
         wish: _Wish | None = own.switch()
         if wish is None:
             self._then()

@@ -1,4 +1,4 @@
-"""What a process that writes a log knows between its transactions."""
+"""The state that a process which writes a log keeps between transactions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from milepost.schema import Schema
 
-PUBLISHERS_KNOWN: Final = 200_000  # kept in memory, some 200 bytes each; others are looked up when they write
+PUBLISHERS_KNOWN: Final = 200_000  # kept in memory, some 200 bytes each; others are looked up when they publish
 
 
 class LogHolder(NamedTuple):
@@ -25,24 +25,24 @@ class PublisherState(NamedTuple):
     epoch: int
     high_water: int
     home: int  # the log where it was enrolled first
-    trail: dict[int, int]  # topic -> log: where it wrote last, as far as that is not `home`
+    trail: dict[int, int]  # topic -> the log where it wrote last, if that is not `home`
 
 
 class StoreMemory:
-    """What a process may remember between transactions, because no other process changes it while its epochs hold."""
+    """State that a process may cache between transactions: no other process changes it while the epochs hold."""
 
     def __init__(self) -> None:
         self.publishers: Final[dict[int, PublisherState]] = {}
         self.nexts: Final[dict[int, int]] = {}  # topic -> the next offset in this log
-        self.schemas: Final[dict[tuple[int, int], Schema]] = {}  # by topic and fingerprint; for ever the same
-        self.parts: Final[dict[str, Any]] = {}  # what other parts remember of their own; they know when it is old
+        self.schemas: Final[dict[tuple[int, int], Schema]] = {}  # by topic and fingerprint; never changes
+        self.parts: Final[dict[str, Any]] = {}  # state of other parts, which know when it is stale
 
     def clear(self) -> None:
         self.publishers.clear()
         self.nexts.clear()
 
     def learn(self, publishers: dict[int, PublisherState], nexts: dict[int, int], dropped: set[int]) -> None:
-        """Take over what a transaction did, once it is committed."""
+        """Called after a commit: take over the transaction's changes."""
         self.publishers.update(publishers)
         while len(self.publishers) > PUBLISHERS_KNOWN:
             del self.publishers[next(iter(self.publishers))]

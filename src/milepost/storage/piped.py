@@ -1,4 +1,4 @@
-"""Sessions with PostgreSQL, in as few round trips as the answers allow."""
+"""Sessions with PostgreSQL that send as many statements as possible in one round trip."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from milepost.storage.session import Check, Session
 from milepost.storage.statement import Statement
 from milepost.storage.watch import stopping, too_long, too_much_text
 
-RAISED: Final = frozenset({"22012", "23505"})  # division by zero, unique violation: how a statement says no by itself
-TIMEOUTS: Final = 10  # different ones, for what an operation has left of its time
-# For a statement with a client's expression. A transaction that fails takes the setting back by itself.
+RAISED: Final = frozenset({"22012", "23505"})  # division by zero, unique violation: raised by self-checking statements
+TIMEOUTS: Final = 10  # different values, for the time that an operation has left
+# After a statement with a client's expression. A rollback resets the timeout, too.
 _RESET: Final = "SET statement_timeout TO DEFAULT"
 
 
@@ -28,14 +28,14 @@ class _Later(NamedTuple):
     text: str
     values: Sequence[Any]
     check: Check | None = None
-    raises: bool = False  # in the database, where the check would: nothing behind it is run
+    raises: bool = False  # the database raises where the check would: later statements do not run
 
 
 class PipedSession(Session):
-    """A session with PostgreSQL, which is sent as many statements at once as can go before an answer is needed.
+    """A session with PostgreSQL that sends statements together, until a result is needed.
 
-    A round trip takes as long as a small statement itself. What is to be done `later`, and a BEGIN, wait for the next
-    statement whose result somebody wants, and travel with it.
+    A round trip takes as long as a small statement itself. BEGIN and the statements given to `later` wait for the next
+    statement whose result is needed, and are sent with it.
     """
 
     begin_snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ"
@@ -45,7 +45,7 @@ class PipedSession(Session):
         self._halted = halted
         self._waiting: list[_Later] = []
         self._execute = self._plainly
-        kept = connection.info  # as long as the driver's connection lives, whoever has it from the pool
+        kept = connection.info  # lives as long as the driver's connection, across uses from the pool
         self._pipeline: StatementPipeline = kept.get("pipeline") or kept.setdefault(
             "pipeline", StatementPipeline(self._driver)
         )
@@ -85,7 +85,7 @@ class PipedSession(Session):
         self._waiting.append(_Later(text, values, check, check is not None))
 
     def bounded(self, statement: Statement, check: Check | None = None, **values: Any) -> Sequence[Any]:
-        """As for any session. The server's own timeout ends it, which is set and reset in the same round trip."""
+        """As for any session. The server's own timeout, set and reset in the same round trip, ends the statement."""
         if self._halted.is_set():
             raise stopping()
         text, names = statement.numbered()
@@ -121,7 +121,7 @@ class PipedSession(Session):
             found: Sequence[Any] = self._plainly(statement.of(self._dialect), values).fetchall()
         except DBAPIError as error:
             if self._driver.info.transaction_status == TransactionStatus.IDLE:
-                self._plainly(_RESET)  # otherwise the rollback takes the setting with it
+                self._plainly(_RESET)  # otherwise the rollback resets the timeout
             raise _costly(error, began) or error from error
         self._plainly(_RESET)
         return found
@@ -141,7 +141,7 @@ class PipedSession(Session):
         if text in ("BEGIN", self.begin_snapshot):
             self._waiting.append(_Later(text, ()))
         elif text == "COMMIT" and self._waiting and self._waiting[0].text == "BEGIN":
-            # Nothing of it was sent yet. What goes in one pipeline is one transaction, and committed at its end.
+            # No statement was sent yet. The statements of one pipeline are one transaction, committed at its end.
             del self._waiting[0]
             self.settle()
         elif text in ("COMMIT", "ROLLBACK"):
@@ -163,12 +163,12 @@ class PipedSession(Session):
         return answer
 
     def _plainly(self, text: str, values: Any = None) -> Any:
-        """The driver's own way, for values of other types, and for what is not worth preparing."""
+        """Run a statement through the driver: for values of other types, and for statements not worth preparing."""
         self.settle()
         return self.connection.exec_driver_sql(text, values)
 
     def _sent(self, wanted: list[tuple[str, Any]]) -> list[Any]:
-        """Run what waits and what is wanted, in one round trip; the answers to what is wanted."""
+        """Run the waiting and the wanted statements in one round trip. Returns the results of the wanted ones."""
         waiting, self._waiting = self._waiting, []
         try:
             answers = self._pipeline.run([*((each.text, each.values) for each in waiting), *wanted])
@@ -181,25 +181,25 @@ class PipedSession(Session):
         return answers[len(waiting) :]
 
     def _tell(self, waiting: list[_Later], error: Any) -> None:
-        """Let a check say what it means that its statement has raised."""
+        """Let the check of a statement that raised by itself raise the error for callers."""
         place = self._pipeline.failed
         if error.sqlstate in RAISED and place < len(waiting) and waiting[place].raises:
             check = waiting[place].check
             assert check is not None
-            check(StatementResult((), -1))  # as no statement has it that was carried out
+            check(StatementResult((), -1))  # -1: no successful statement has this row count
 
 
 def _timeout(left_ms: int) -> str:
-    # A few different ones: each is a prepared statement.
+    # Rounded to a few different values, since each is a prepared statement.
     part_ms = max(1, limits.QUERY_MS // TIMEOUTS)
     return f"SET statement_timeout = {-(-left_ms // part_ms) * part_ms}"
 
 
 def _costly(error: DBAPIError, began: float) -> QueryTooCostly | None:
-    """What an error of a statement with a client's expression says about that, if anything."""
+    """The error for callers, if the client's expression caused the error of its statement."""
     match getattr(error.orig, "sqlstate", None):
         case "57014":  # the timeout
             return too_long(time.monotonic() - began)
-        case "22012" | "54000":  # as `query.sql` says it of a text; or beyond what one value may hold
+        case "22012" | "54000":  # raised by `query.sql` for a long text; or a value exceeds the server's limit
             return too_much_text()
     return None

@@ -1,7 +1,7 @@
 """Several prepared statements in one round trip to PostgreSQL, through libpq itself.
 
-psycopg's own pipeline takes some 25 µs of Python for each statement, to find out what its values are and what is
-prepared; here that is known. Six small statements take 30 µs instead of 200, the server included.
+psycopg's own pipeline takes some 25 µs of Python for each statement, to find out the types of its values and whether
+it is prepared; here that is known. Six small statements take 30 µs instead of 200, the server included.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from psycopg.errors import error_from_result
 
 from milepost.storage import waits
 
-PREPARED: Final = 1_000  # statements kept prepared in the server, some ten kilobytes each; the longest unused goes
+PREPARED: Final = 1_000  # most statements kept prepared in the server, some ten kilobytes each; an LRU cache
 _INT4: Final = 1 << 31
 _INT8: Final = 1 << 63
 _OIDS: Final = {float: 701, bool: 16, bytes: 17, str: 0, Decimal: 1700, type(None): 0}
@@ -31,7 +31,7 @@ _BYTEA_ARRAY: Final = 1001
 
 
 def simple(values: Sequence[Any]) -> bool:
-    """Whether all values are of types that are known here: atoms, and lists of numbers or of bytes."""
+    """Whether all values have types that are encoded here: scalars, and lists of numbers or of bytes."""
     for value in values:
         kind = type(value)
         if kind in _SIMPLE:
@@ -42,7 +42,7 @@ def simple(values: Sequence[Any]) -> bool:
 
 
 class StatementResult:
-    """What a statement gave, whole: rows as tuples, and how many it changed."""
+    """The whole result of a statement: rows as tuples, and the number of changed rows."""
 
     __slots__ = ("_at", "_rows", "rowcount")
 
@@ -52,7 +52,7 @@ class StatementResult:
         self.rowcount = rowcount
 
     def fetchall(self) -> Sequence[tuple[Any, ...]]:
-        """All rows that were not taken yet."""
+        """All rows that were not fetched yet."""
         at, self._at = self._at, len(self._rows)
         return self._rows[at:] if at else self._rows
 
@@ -67,7 +67,7 @@ class StatementResult:
         return iter(self.fetchall())
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the result is complete."""
 
 
 class StatementPipeline:
@@ -78,20 +78,20 @@ class StatementPipeline:
         self._connection = driver.pgconn
         self._names: OrderedDict[tuple[str, tuple[int, ...]], bytes] = OrderedDict()
         self._made = 0
-        self.failed = 0  # of the last statements that failed: the place of the one that did
+        self.failed = 0  # index of the statement that failed, in the last run that failed
         self._poll = select.poll()
         self._poll.register(self._connection.socket, select.POLLIN)
 
     def run(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[StatementResult]:
-        """Run texts with values for `$1` and so on; the answers. After an error none of the later ones was run."""
-        self._driver.since = time.monotonic()  # a wait that is too long is ended from outside: see `outage`
+        """Run texts with values for `$1` and so on. Returns the results. After an error, no later statement is run."""
+        self._driver.since = time.monotonic()  # `outage` ends a wait that is too long
         try:
             return self._run(statements)
         finally:
             self._driver.since = 0.0
 
     def _run(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[StatementResult]:
-        while len(self._names) > PREPARED:  # never in between: one run may need more than are kept
+        while len(self._names) > PREPARED:  # only here: one run may need more than `PREPARED`
             _, old = self._names.popitem(last=False)
             self._connection.exec_(b"DEALLOCATE " + old)
         ready = []
@@ -125,7 +125,7 @@ class StatementPipeline:
         return name
 
     def _prepare(self, name: bytes, text: bytes, types: tuple[int, ...]) -> Any:
-        """What libpq's own call for it does, but that an event loop goes on meanwhile."""
+        """Like libpq's own call, but an event loop keeps running meanwhile."""
         self._connection.send_prepare(name, text, types)
         found: Any = None
         while (result := self._result()) is not None:
@@ -135,7 +135,7 @@ class StatementPipeline:
         return found
 
     def _result(self) -> Any:
-        """The next result, waited for; None: there are no more of a statement, or at all."""
+        """Wait for the next result; None: the statement, or the connection, has no more."""
         connection, waiter = self._connection, waits.current.get()
         while True:
             unsent = connection.flush()
@@ -172,7 +172,7 @@ class StatementPipeline:
         return found
 
     def _error(self, result: Any) -> Error:
-        """What a result says is wrong. When the connection broke the server said nothing, and psycopg names no kind."""
+        """The error of a result. Without an SQLSTATE the connection broke: then it is an `OperationalError`."""
         error = error_from_result(result)
         return error if error.sqlstate is not None else OperationalError(*error.args)
 
@@ -189,7 +189,7 @@ class StatementPipeline:
 
 
 def _written(values: Sequence[Any]) -> tuple[tuple[int, ...], list[bytes | None] | None, list[int] | None]:
-    """Values as libpq takes them: their types, their texts, and which of these are raw bytes."""
+    """Values as libpq takes them: their types, their encoded data, and their formats (1: binary, 0: text)."""
     if not values:
         return (), None, None
     types: list[int] = []
@@ -222,12 +222,12 @@ def _written(values: Sequence[Any]) -> tuple[tuple[int, ...], list[bytes | None]
 
 
 def _number_array(items: Sequence[int | None]) -> bytes:
-    """As text, whose type the statement says."""
+    """Numbers as text; the statement gives their type."""
     return b"{%s}" % ",".join("NULL" if item is None else str(item) for item in items).encode()
 
 
 def _byte_array(items: Sequence[bytes | None]) -> bytes:
-    """In binary: as text, bytes would be twice as many."""
+    """Bytes in binary: as text they would be twice as long."""
     parts = [_ARRAY.pack(1, int(None in items), _BYTEA, len(items), 1)]
     for item in items:
         parts += [b"\xff\xff\xff\xff"] if item is None else [len(item).to_bytes(4, "big"), item]

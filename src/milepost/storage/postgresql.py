@@ -18,9 +18,9 @@ from milepost.storage.outage import Outage
 from milepost.storage.piped import PipedSession
 from milepost.storage.statement import Statement
 
-SCHEMA: Final = "milepost"  # the tables' own schema: a database may hold other things as well
-CONNECT_S: Final = 5  # seconds for a connection to be made; half a lease, if that is shorter
-LEAST_S: Final = 2  # … and at least, as libpq has it
+SCHEMA: Final = "milepost"  # the tables' own schema: the database may hold other tables as well
+CONNECT_S: Final = 5  # seconds to connect; half a lease, if that is shorter
+LEAST_S: Final = 2  # … and at least this, the minimum of libpq
 _MAKING: Final = 0x6D696C65  # advisory lock: the tables are being made
 _HOLDING: Final = 0x706F7374  # advisory lock, with the log's name: a process writes it
 
@@ -35,10 +35,10 @@ class _Cursor(psycopg.Cursor[Any]):
 
 
 class _Connection(psycopg.Connection[Any]):
-    """A connection that another thread can break off while this one waits: a `Line`.
+    """A connection that another thread can break while this one waits: an `outage.WatchedConnection`.
 
-    PostgreSQL has no timeout for a server that is there and does not answer, and TCP acknowledges for it. What libpq
-    waits for ends with the socket, of which there is a second descriptor here: the first is libpq's to close.
+    PostgreSQL has no timeout for a server that hangs, and its kernel still acknowledges TCP. A wait in libpq ends when
+    the socket is shut down, through a second descriptor: the first one is libpq's to close.
     """
 
     outage: Outage | None = None
@@ -59,7 +59,7 @@ class _Connection(psycopg.Connection[Any]):
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the server was faster
+            pass  # the server has closed it already
 
     def close(self) -> None:
         super().close()
@@ -68,14 +68,14 @@ class _Connection(psycopg.Connection[Any]):
         self._socket.close()
 
     def __del__(self, *_: Any) -> None:
-        # One that breaks while SQLAlchemy sets it up is closed by nobody.
+        # SQLAlchemy does not close a connection that breaks during its setup.
         if hasattr(self, "_socket"):
             self.pgconn.finish()
             self._socket.close()
 
 
 class Postgresql(Database):
-    """A server. A session that is silent within a transaction is ended by it, so that a paused broker blocks nobody."""
+    """A server. It ends a session that is idle within a transaction, so a paused broker does not block the others."""
 
     shared = True
     begin = "BEGIN"
@@ -90,7 +90,7 @@ class Postgresql(Database):
             sa.event.listen(engine, "do_connect", self._connect)
 
     def _connect(self, _dialect: Any, _record: Any, arguments: Any, named: Any) -> _Connection:
-        # A connection that is being made cannot be cut. It ends with the waits that began before it, or soon after.
+        # A connection attempt cannot be cut. Its timeout ends it with the waits that began before it, or soon after.
         seconds = max(LEAST_S, min(named["connect_timeout"], self.outage.left_s()))
         connection = _Connection.connect(*arguments, **named | {"connect_timeout": int(seconds)})
         connection.outage = self.outage
@@ -112,7 +112,7 @@ class Postgresql(Database):
                 "connect_timeout": max(LEAST_S, min(CONNECT_S, self._lease_ms // 2_000)),
                 "cursor_factory": _Cursor,
                 "options": " ".join(f"-c {option}" for option in options),
-                "tcp_user_timeout": self._lease_ms,  # a server that vanished without a word
+                "tcp_user_timeout": self._lease_ms,  # for a server that vanished without closing the connection
                 "keepalives_idle": max(1, self._lease_ms // 2_000),
                 "application_name": "milepost",
             }
@@ -120,16 +120,16 @@ class Postgresql(Database):
 
     def prepare(self, connection: Any, writing: bool) -> None:
         connection.autocommit = True
-        connection.prepare_threshold = None  # or it would forget all statements at a rollback, those of `pipeline` too
+        connection.prepare_threshold = None  # otherwise a rollback drops all statements, those of `pipeline` too
         if not writing:
             connection.execute("SET default_transaction_read_only = on")
             return
-        # The statements are few and each has its index, but tables that are empty every other minute have no statistics
-        # worth the name: without these, taking the first of 30,000 messages sorts them all (10 ms instead of 0.1).
+        # The statements are few and each has its index, but tables that are often empty have no useful statistics:
+        # without these settings, the query for the first of 30,000 messages sorts them all (10 ms instead of 0.1).
         for setting in (
             *(f"enable_{way} = off" for way in ("sort", "bitmapscan", "seqscan")),
             "plan_cache_mode = force_generic_plan",
-            "jit = off",  # before PostgreSQL 18, a plan that cannot do without one of these counts as worth compiling
+            "jit = off",  # before PostgreSQL 18, a plan that needs a disabled method counts as worth compiling
         ):
             connection.execute(f"SET {setting}")
 
@@ -147,10 +147,10 @@ class Postgresql(Database):
             session.say(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
 
     def mend(self, session: Session) -> None:
-        pass  # the server looks after its own syncs
+        pass  # the server syncs its own files
 
     def require_there(self, session: Session) -> None:
-        pass  # the server would have said so
+        pass  # the server would have reported an error
 
     def begin_transaction(self, session: Session, synced: bool) -> Statement:
         session.say(self.begin)
@@ -165,4 +165,4 @@ class Postgresql(Database):
         self._halted.set()
 
     def give_back(self, session: Session) -> bool:
-        return False  # autovacuum does
+        return False  # autovacuum does this

@@ -13,19 +13,19 @@ from milepost.storage import faults
 from milepost.storage.statement import Statement
 from milepost.storage.watch import too_long
 
-Check: TypeAlias = Callable[[Any], None]  # looks at a result (`rowcount`, `fetchone`), and raises what is wrong
+Check: TypeAlias = Callable[[Any], None]  # inspects a result (`rowcount`, `fetchone`), and may raise
 
 
 class Session:
-    """One connection, and statements on it. Transactions are begun and ended by hand."""
+    """One connection, and statements on it. The caller begins and ends transactions."""
 
     begin_snapshot = "BEGIN"
 
     def __init__(self, connection: sa.Connection) -> None:
         self.connection = connection
-        self.synced = True  # SQLite: whether commits are, as the connection is set
-        self.asked_s = 0.0  # seconds that statements with clients' expressions have taken, by the clock
-        self.left_s = limits.QUERY_MS / 1_000  # for those of the operation under way; on SQLite, the processor's
+        self.synced = True  # SQLite: whether the connection is set to sync its commits
+        self.asked_s = 0.0  # seconds of wall clock that statements with clients' expressions took
+        self.left_s = limits.QUERY_MS / 1_000  # seconds left to those of the current operation; CPU time on SQLite
         self._dialect = connection.dialect
         self._driver: Any = connection.connection.driver_connection
         self._execute: Callable[..., Any] = connection.exec_driver_sql
@@ -45,10 +45,10 @@ class Session:
     def bounded(self, statement: Statement, check: Check | None = None, **values: Any) -> Sequence[Any]:
         """All rows of a statement that contains a client's expression.
 
-        All of these in one operation take `limits.QUERY_MS` at most; then it raises `QueryTooCostly`, and the
-        transaction may be gone. What they take is added to `asked_s`.
+        Together, those of one operation may take `limits.QUERY_MS`; beyond that this raises `QueryTooCostly`, and the
+        transaction may be aborted. Their time is added to `asked_s`.
 
-        `check` is as for `later`, where PostgreSQL raises by itself.
+        `check` is as for `later` with `raises`.
         """
         result = self._execute(statement.of(self._dialect), values)
         if check is not None:
@@ -58,28 +58,28 @@ class Session:
         return found
 
     def _left_ms(self) -> int:
-        """What is left for the operation under way; raises when that is nothing."""
+        """Milliseconds left to the current operation; raises when there are none."""
         if self.left_s <= 0:
             raise too_long(limits.QUERY_MS / 1_000 - self.left_s)
         return max(1, int(self.left_s * 1_000))
 
     def stream(self, statement: Statement, **values: Any) -> Any:
-        """Rows as they are asked for; the caller closes the result."""
+        """A result whose rows are fetched one by one; the caller closes it."""
         return self._execute(statement.of(self._dialect), values)
 
     def run(self, statement: Statement, **values: Any) -> int:
-        """Run a statement; the number of rows that it changed."""
+        """Run a statement. Returns the number of rows that it changed."""
         return int(self._execute(statement.of(self._dialect), values).rowcount)
 
     def each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
-        """Run a statement for each of some rows; the number of rows that it changed. `values` are the same for all."""
+        """Run a statement once per row, with the same `values` each time. Returns the number of changed rows."""
         if len(rows) == 1:
             return int(self._execute(statement.of(self._dialect), rows[0] | values).rowcount)
         many = [row | values for row in rows] if values else rows
         return int(self._execute(statement.of(self._dialect), many).rowcount)
 
     def found(self, statement: Statement, items: list[dict[str, Any]]) -> list[Any]:
-        """All rows of the results of a statement for each of some items."""
+        """Run a statement once per item. Returns the rows of all results."""
         return [row for item in items for row in self.rows(statement, **item)]
 
     def numbers(self, items: Sequence[int]) -> Any:
@@ -87,18 +87,18 @@ class Session:
         return f"[{','.join(map(str, items))}]"
 
     def later(self, statement: Statement, check: Check | None = None, *, raises: bool = False, **values: Any) -> None:
-        """Run a statement whose result is not needed now; `check` looks at it before anything is committed.
+        """Run a statement whose result is not needed now; `check` inspects it before the commit.
 
-        `raises`: PostgreSQL does by itself what the check would, by an error, and the commit may go with it.
+        `raises`: on PostgreSQL the statement itself fails where the check would, so the COMMIT may be sent with it.
         """
         result = self._execute(statement.of(self._dialect), values)
         if check is not None:
             check(result)
 
     def later_text(self, text: str, values: Any, check: Check | None = None) -> None:
-        """The same for a text in the database's own form: `?` on SQLite, with a list of rows; `$1` on PostgreSQL.
+        """Like `later`, for a text in the database's own form: `?` on SQLite, with a list of rows; `$1` on PostgreSQL.
 
-        `check` only takes the result: a commit does not wait for it.
+        `check` only receives the result: a commit does not wait for it.
         """
         result = _run(self._driver, text, values)
         if check is not None:
@@ -109,10 +109,10 @@ class Session:
         return [_run(self._driver, text, values).fetchall() for text in texts]
 
     def settle(self) -> None:
-        """Run what waits, and check it."""
+        """Run the waiting statements and their checks."""
 
     def settle_checks(self) -> None:
-        """The same, if there is something to check that does not raise. To be called before a commit."""
+        """Call `settle` if a waiting check is not covered by `raises`. Called before a commit."""
 
     def say(self, text: str) -> None:
         """Run a text without values: BEGIN, COMMIT, settings."""
@@ -120,7 +120,7 @@ class Session:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Let all statements in it see one state of the database, whatever is committed meanwhile. It only reads."""
+        """Let all statements of the block see one state of the database, whatever is committed meanwhile. Read only."""
         self.say(self.begin_snapshot)
         try:
             yield
@@ -128,17 +128,17 @@ class Session:
             try:
                 self.roll_back()
             except faults.DRIVER_ERRORS:
-                self.discard()  # or the next one that has it from the pool would be in this transaction
+                self.discard()  # otherwise the next user of the pooled connection would be in this transaction
             raise
         self.roll_back()
 
     def roll_back(self) -> None:
-        """Undo what was begun, if anything was."""
+        """Roll back the transaction, if one has begun."""
         if self._driver.in_transaction:
             self.say("ROLLBACK")
 
     def discard(self) -> None:
-        """End the connection, in whatever state it is; when it is broken, that is no news."""
+        """Close the connection in any state; errors of a broken one are ignored."""
         try:
             self.connection.invalidate()
             self.connection.close()

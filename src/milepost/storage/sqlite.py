@@ -23,14 +23,14 @@ from milepost.storage.sqlite_session import BEGIN, SqliteSession
 from milepost.storage.statement import Statement
 from milepost.storage.watch import Watch
 
-BUSY_MS: Final = 5_000  # a checkpoint waits so long for readers, which take milliseconds
+BUSY_MS: Final = 5_000  # most milliseconds that a checkpoint waits for readers, which take milliseconds
 CACHE_KIB: Final = 16_384  # of pages, for each connection; the blobs themselves come from the system's cache
 CHECKPOINT_PAGES: Final = 4_000  # 16 MB of log between checkpoints: each costs two syncs in the middle of a commit
-LOG_BYTES: Final = 64 << 20  # what the write-ahead log's file may keep after a checkpoint
-VALUE_BYTES: Final = 2 * FRAME_BYTES  # of one value: more than is ever stored, less than `||` can make of it
-VACUUM_PAGES: Final = 512  # pages (2 MB) given back in one step of upkeep
-LOOK_S: Final = 0.01  # between looks at the files' names: after one, the next sync takes 30 microseconds more
-KEPT_PAGES: Final = 1_024  # free pages (4 MB) that stay for what comes next
+LOG_BYTES: Final = 64 << 20  # most that the write-ahead log's file keeps after a checkpoint
+VALUE_BYTES: Final = 2 * FRAME_BYTES  # most of one value: more than is ever stored, less than `||` could build
+VACUUM_PAGES: Final = 512  # pages (2 MB) returned to the file system in one step of upkeep
+LOOK_S: Final = 0.01  # between checks of the files' names: a check makes the next sync 30 microseconds slower
+KEPT_PAGES: Final = 1_024  # free pages (4 MB) that stay for later writes
 
 log = logging.getLogger("milepost.storage")
 
@@ -52,9 +52,9 @@ class Sqlite(Database):
         self._place = str(self.path)
         self._file = _identity(self._place)
         self._wal = f"{self.path}-wal"
-        self._log: tuple[int, int] | None = None  # the write-ahead log's, once there is one
-        self._looked = 0.0  # when the names were last looked at, by a monotonic clock
-        self._missing = False  # somebody was told that it is not there any more
+        self._log: tuple[int, int] | None = None  # the write-ahead log's device and inode, once it exists
+        self._looked = 0.0  # when the names were last checked, by a monotonic clock
+        self._missing = False  # it was logged that the file is missing
         super().__init__(url)
         for engine in (self._writing, self._reading):
             sa.event.listen(engine, "do_connect", self._connect)
@@ -76,7 +76,7 @@ class Sqlite(Database):
             ) from None
 
     def _make(self) -> None:
-        """Make the file, if it is not there, for its owner alone; SQLite gives the files beside it the same rights."""
+        """Make the file if it does not exist, for its owner alone; SQLite gives the files beside it the same mode."""
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
@@ -86,24 +86,24 @@ class Sqlite(Database):
             raise ConfigError(f"the store {self.path} cannot be opened: {error.strerror}") from None
 
     def arguments(self) -> dict[str, Any]:
-        # "named": the statements' own form. Connections change threads between uses, never during one.
+        # "named" is the form of the statements.
         return {"paramstyle": "named"}
 
     def _connect(self, *_: Any) -> sqlite3.Connection:
-        """A connection to the file that is there already: another one of its name would be the wrong one."""
+        """Connect to the existing file, never to a new one of the same name. Threads share it, one at a time."""
         self._require_file()
         place = f"file:{quote(str(self.path))}?mode=rw"
         return sqlite3.connect(place, uri=True, check_same_thread=False, timeout=BUSY_MS / 1_000)
 
     def prepare(self, connection: Any, writing: bool) -> None:
-        connection.isolation_level = None  # else the driver begins transactions by itself, and not immediate ones
+        connection.isolation_level = None  # otherwise the driver begins transactions by itself, and not immediate ones
         cursor = connection.cursor()
         # No memory map: it reads three times as fast, but a read error then kills the process by SIGBUS instead of
         # being reported (docs/decisions/0012).
         cursor.execute("PRAGMA mmap_size = 0")
         cursor.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         if writing:
-            cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; before its first page is written
+            cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for a new file; only before its first page is written
             mode = cursor.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if mode != "wal":
                 raise StoreUnavailable(
@@ -112,7 +112,7 @@ class Sqlite(Database):
             cursor.execute("PRAGMA synchronous = FULL")
             cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             cursor.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
-            cursor.execute("PRAGMA secure_delete = OFF")  # Debian's default writes zeros over all that is deleted
+            cursor.execute("PRAGMA secure_delete = OFF")  # Debian's default overwrites deleted data with zeros
         else:
             cursor.execute("PRAGMA query_only = ON")
         cursor.close()
@@ -131,11 +131,11 @@ class Sqlite(Database):
         return bool(found)
 
     def lock_schema(self, session: Session) -> None:
-        pass  # the lock file has kept others out, and the transaction is immediate
+        pass  # the lock file keeps other brokers out, and the transaction is immediate
 
     def mend(self, session: Session) -> None:
-        # After a failed sync nobody knows what is on disk of what the kernel shows. A full checkpoint writes and syncs
-        # it all again, from what is visible, and empties the write-ahead log.
+        # After a failed sync, pages in the kernel's cache may not be on disk. A full checkpoint writes and syncs all
+        # visible data again, and empties the write-ahead log.
         busy = session.connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy is None or busy[0]:
             raise StoreUnavailable(
@@ -143,7 +143,7 @@ class Sqlite(Database):
             )
 
     def require_there(self, session: Session) -> None:
-        """SQLite itself goes on to write into files that have no name any more."""
+        """Check the names of the files: SQLite itself goes on writing to deleted files."""
         if time.monotonic() < self._looked + LOOK_S:
             return
         self._looked = time.monotonic()
@@ -152,7 +152,7 @@ class Sqlite(Database):
         if self._log is None:
             self._log = found
         elif self._log != found:
-            # What it has goes into the store, as long as it can be read; then everybody begins with a new one.
+            # Copy the deleted log into the store while it can still be read; then all connections use a new log.
             busy = session.connection.exec_driver_sql("PRAGMA wal_checkpoint(FULL)").fetchone()
             self.forget()
             saved = "is in the store" if busy is not None and not busy[0] else "may be lost"
@@ -172,12 +172,12 @@ class Sqlite(Database):
         raise gone
 
     def write(self) -> Session:
-        """A connection of one's own, for writing. Without any connection, SQLite makes another write-ahead log."""
+        """A new connection for writing. If it is the only one, SQLite makes a new write-ahead log."""
         self._log = None
         return super().write()
 
     def begin_transaction(self, session: Session, synced: bool) -> Statement:
-        if session.synced != synced:  # it cannot be changed within a transaction
+        if session.synced != synced:  # the setting cannot change within a transaction
             session.say(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
             session.synced = synced
         session.say(self.begin)
@@ -193,14 +193,14 @@ class Sqlite(Database):
     def give_back(self, session: Session) -> bool:
         free = session.connection.exec_driver_sql("PRAGMA freelist_count").scalar_one() - KEPT_PAGES
         if free <= 0:
-            if self._gave:  # the file itself is cut when the write-ahead log goes into it
+            if self._gave:  # a checkpoint truncates the file itself
                 session.connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)").close()
                 self._gave = False
             return False
         cursor: Any = session.connection.connection.cursor()
         try:
-            # Each page is a row of this pragma's result, but one without columns, and so the driver leaves an ordinary
-            # statement after the first. A script is run to its end.
+            # The pragma's result has a row for each page, but no columns, so the driver stops an ordinary statement
+            # after the first row. A script runs to its end.
             cursor.executescript(f"PRAGMA incremental_vacuum({min(free, VACUUM_PAGES)})")
         finally:
             cursor.close()
@@ -222,7 +222,7 @@ class Sqlite(Database):
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file has this name: its device and number; None when there is none."""
+    """The device and inode of the file of this name; None when there is none."""
     try:
         found = os.stat(path)  # noqa: PTH116  a Path takes four times as long
     except OSError:

@@ -1,9 +1,9 @@
-"""A session of SQLite: statements for the driver itself, and as few of them as can be.
+"""A session of SQLite, which calls the driver directly, with as few statements as possible.
 
-The driver gives up the interpreter at each statement, and at each row of `executemany`. While the event loop wants it,
-that is a wake-up each time, often in vain, and ten times what SQLite itself takes. So a transaction is not begun before
-something has to be known; and one that only appends to a topic, which is most of them, is a single statement, whose
-trigger does what the others would have done, its commit included.
+The driver releases the interpreter lock at each statement, and at each row of `executemany`. While the event loop
+waits for the lock, each release is a wake-up, often useless, that takes ten times as long as SQLite itself. So a
+transaction begins only when a result is needed. A transaction that only appends to one topic, as most do, is a single
+statement: a trigger does the work of the others, and SQLite commits it by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEGIN: Final = "BEGIN IMMEDIATE"
 
 
 class _Held(NamedTuple):
-    """A statement that waits, and the rows that it is for; `check` looks at its result."""
+    """A held statement and the rows to run it for; `check` inspects its result."""
 
     statement: Statement
     rows: list[dict[str, Any]]
@@ -33,13 +33,13 @@ class _Held(NamedTuple):
 
 
 class SqliteSession(Session):
-    """Like any session to its users: what is held is run, in order, before anything else is."""
+    """Behaves as any session: held statements run in order, before any other statement."""
 
     def __init__(self, connection: sa.Connection, watch: Watch | None = None) -> None:
         super().__init__(connection)
         self._watch = watch
         self._execute = self._plainly
-        self._held: list[_Held] | None = None  # of a transaction that is to begin; None: there is no such
+        self._held: list[_Held] | None = None  # of a transaction that has not begun yet; None: there is none
         self._prepared = False  # for `commit_at_once`
 
     def _plainly(self, text: str, values: Any = ()) -> sqlite3.Cursor:
@@ -89,7 +89,7 @@ class SqliteSession(Session):
         return super().all_rows(texts, values)
 
     def each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
-        """As for any session. What appends consist of is held, and counts as done: `settle` raises `Stale` if not."""
+        """As for any session. Statements of appends are held and count as done; if not so, `settle` raises `Stale`."""
         if self._held is None or statement not in _APPENDS:
             return self._each(statement, rows, **values)
         self._held.append(_Held(statement, rows))
@@ -107,7 +107,7 @@ class SqliteSession(Session):
         )
 
     def settle(self) -> None:
-        """Begin the transaction, and run what is held."""
+        """Begin the transaction and run the held statements."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -122,9 +122,9 @@ class SqliteSession(Session):
         self.settle()
 
     def commit_at_once(self) -> bool:
-        """Run what is held, and commit it, by one statement; False when that cannot be, and then nothing was done.
+        """Run and commit the held statements as one statement; otherwise do nothing, and return False.
 
-        Raises what a commit raises, and leaves the same doubt.
+        Raises the errors of a commit, after which the outcome is in doubt in the same way.
         """
         held = self._held
         if held is None or [each.statement for each in held] != _AT_ONCE:
@@ -146,17 +146,17 @@ class SqliteSession(Session):
         except sqlite3.Error as error:
             if faults.kind(error) is not faults.FaultKind.REFUSED:
                 raise
-            return False  # a check failed: statement by statement it will be found out which
+            return False  # a check failed: running the statements one by one shows which
         self._held = None
         return True
 
     def append_at_once(self, values: dict[str, Any]) -> None:
-        """The one statement."""
+        """Run the one statement."""
         self._driver.execute(statements.APPEND_AT_ONCE.of(self._dialect), values)
 
 
 def _high_waters(rows: list[dict[str, Any]]) -> str:
-    """The high waters of publishers, by number, as an object of JSON."""
+    """The high waters of publishers, by number, as a JSON object."""
     return "{" + ",".join([f'"{row["number"]}":{row["high_water"]}' for row in rows]) + "}"
 
 

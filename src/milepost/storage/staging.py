@@ -1,7 +1,7 @@
-"""Staging: rows that are stored and not seen, until the epoch of their sink is published.
+"""Staging: rows that are stored but not visible until the epoch of their sink is published.
 
-A sink is a program that writes epochs, such as a query of Spark. A *stage* is what one attempt at one part of an epoch
-has staged, and its *pieces* are batches. Only whole stages are ever published or thrown away.
+A sink is a program that writes epochs, such as a Spark query. A *stage* holds the rows of one attempt at one part of an
+epoch; its *pieces* are batches. Only whole stages are published or discarded.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from milepost.schema import Schema
 from milepost.storage import lookups, statements
 from milepost.storage.database import Session
 
-READ_BYTES: Final = 16 << 20  # of pieces, in one statement
-PIECE_LEAST: Final = 4_096  # bytes that a piece counts for at least: however small, it is a row to look at
+READ_BYTES: Final = 16 << 20  # of pieces that one statement reads
+PIECE_LEAST: Final = 4_096  # bytes that a piece counts as at least, since even a small one costs a row
 SCHEMAS_KNOWN: Final = 10_000  # kept parsed, some ten kilobytes each at most
 
 
 class Sink(NamedTuple):
-    """A sink's row, which is ours until the transaction ends."""
+    """A sink's row, locked until the transaction ends."""
 
     number: int
-    epoch: int | None  # the last one that was published
+    epoch: int | None  # the last published epoch
     bytes: int  # staged
 
 
 class StagingWrites:
-    """What one transaction does about staging. Checks come before the first write: what is refused leaves nothing.
+    """The staging operations of one transaction. They check before the first write: a refused one changes nothing.
 
-    `schemas` is kept between transactions: by topic and fingerprint, which never mean anything else.
+    `schemas`, by topic and fingerprint, is kept between transactions: a fingerprint never changes its meaning.
     """
 
     def __init__(self, session: Session, time_us: int, schemas: dict[tuple[int, int], Schema]) -> None:
         self._session = session
         self._time_us = time_us
         self._schemas = schemas
-        self._sinks: dict[str, Sink] = {}  # those that are ours until the transaction ends, as they are now
+        self._sinks: dict[str, Sink] = {}  # locked until the transaction ends, with their current state
         self._changed: set[str] = set()
 
     def finish(self) -> None:
-        """Write what has become of sinks, before the transaction ends."""
+        """Write the changed sinks. Called before the commit."""
         for name in sorted(self._changed):
             sink = self._sinks[name]
             self._session.run(
@@ -72,7 +72,7 @@ class StagingWrites:
                 f"follow what the sink {stage.sink!r} has of it: a piece before it failed, or its rows were thrown "
                 "away, or another client uses these numbers; stage under a new attempt"
             )
-        # Another process began this attempt, and it is not known how far it came: this one begins it anew.
+        # Another process began this attempt, and its progress is unknown: start the attempt again.
         freed = found[3] if found is not None and not mine else 0
         total = sink.bytes - freed + size
         if total > limits.STAGED_BYTES:
@@ -93,8 +93,8 @@ class StagingWrites:
         return Staged(rows, "staged")
 
     def staged(self, publish: Publish) -> list[Part] | None:
-        """The pieces of an epoch that is to be published, in order; None when it was published before."""
-        sink = self._made(publish.sink)  # also of an epoch without rows: from here on it is ours alone
+        """The pieces of an epoch to publish, in order; None when the epoch is published already."""
+        sink = self._made(publish.sink)  # even for an epoch without rows, to lock the sink
         if sink.epoch is not None and publish.epoch <= sink.epoch:
             return None
         stages = self._session.rows(statements.STAGES_OF, sink=sink.number, epoch=publish.epoch)
@@ -113,7 +113,7 @@ class StagingWrites:
         return pieces
 
     def _pieces(self, stage: int, count: int, size: int) -> Iterator[Part]:
-        """The pieces of a stage, some megabytes at a time: a session that is silent for long is ended by its server."""
+        """The pieces of a stage, `READ_BYTES` at a time: the server ends a session that is idle for long."""
         stops = [count]
         if size > READ_BYTES:
             sizes = [row[0] for row in self._session.rows(statements.PIECE_SIZES, stage=stage)]
@@ -134,9 +134,9 @@ class StagingWrites:
             raise CorruptLog(f"of {count} pieces that are staged together, {there} are there: unstage their epoch")
 
     def publish(self, publish: Publish, copied: list[int]) -> None:
-        """The rows of an epoch are in the log: move the sink's epoch, and let go of everything else up to it.
+        """Called when an epoch's rows are in the log: move the sink's epoch, and discard all other stages up to it.
 
-        `copied` are pieces whose rows the log has itself.
+        `copied` are pieces whose rows were copied into entries.
         """
         session = self._session
         if copied:
@@ -157,7 +157,7 @@ class StagingWrites:
         self._change(publish.sink, sink._replace(epoch=publish.epoch, bytes=sink.bytes - freed))
 
     def unstage(self, unstage: Unstage) -> None:
-        """Throw away what is staged for an epoch."""
+        """Discard the stages of an epoch."""
         sink = self._sink(unstage.sink)
         if sink is None:
             return
@@ -167,7 +167,7 @@ class StagingWrites:
         self._change(unstage.sink, sink._replace(bytes=sink.bytes - sum(size for _, size in gone)))
 
     def epoch(self, name: str) -> int | None:
-        """The last epoch that a sink has published."""
+        """The last epoch that a sink has published; None when there is none."""
         sink = self._sink(name)
         return None if sink is None else sink.epoch
 
@@ -219,7 +219,7 @@ class StagingWrites:
 
 
 def discard(session: Session, stages: list[int]) -> None:
-    """Throw stages away; upkeep removes their pieces in steps."""
+    """Discard stages; upkeep removes their pieces in steps."""
     if stages:
         rows = [{"stage": number} for number in stages]
         session.each(statements.DISCARD, rows)

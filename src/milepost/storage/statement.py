@@ -1,4 +1,4 @@
-"""A statement: SQL with named values, in the words of each dialect."""
+"""A statement: SQL with named values, for both dialects."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 
 from sqlalchemy import Dialect, text
 
-# What the two dialects say differently. Everything else is written once.
+# Keywords that differ between the two dialects. All other SQL is written once.
 _WORDS: Final[dict[str, dict[str, str]]] = {
     "sqlite": {
         "integer": "INTEGER", "real": "REAL", "blob": "BLOB", "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
-        "loose": "WITHOUT ROWID", "now": ":time_us",  # one process has the file, and its clock is the only one
+        "loose": "WITHOUT ROWID", "now": ":time_us",  # only one process has the file, so its clock counts
         "for_update": "", "for_share": "", "skip_locked": "",
     },
     "postgresql": {
@@ -22,24 +22,24 @@ _WORDS: Final[dict[str, dict[str, str]]] = {
     },
 }  # fmt: skip
 _WORD: Final = re.compile(r"\{(\w+)\}")
-_IN: Final = re.compile(r"\{in (\w+)\}")  # "number {in numbers}": a value of a list of numbers
-_VALUE: Final = re.compile(r"(?<!:):([A-Za-z_]\w*)")  # and not the type behind `::`
+_IN: Final = re.compile(r"\{in (\w+)\}")  # "number {in numbers}": is the number in a list?
+_VALUE: Final = re.compile(r"(?<!:):([A-Za-z_]\w*)")  # but not the type after `::`
 _EACH: Final = re.compile(r"\{each (\w+)\}")  # "FROM {each numbers} n": the same list as a table of one column, `value`
 _EACH_WORDS: Final = {"sqlite": r"json_each(:\1)", "postgresql": r"(SELECT unnest(CAST(:\1 AS bigint[])) AS value)"}
 _IN_WORDS: Final = {"sqlite": r"IN (SELECT value FROM json_each(:\1))", "postgresql": r"= ANY(CAST(:\1 AS bigint[]))"}
 
 
 def worded(source: str, dialect: str) -> str:
-    """SQL with the dialect's own words in it."""
+    """SQL with the keywords of one dialect filled in."""
     source = _EACH.sub(_EACH_WORDS[dialect], _IN.sub(_IN_WORDS[dialect], source))
     return _WORD.sub(lambda match: _WORDS[dialect][match[1]], source)
 
 
 class Statement:
-    """SQL that is written for both dialects, and put into the driver's form once for each.
+    """SQL for both dialects, converted to each driver's form once.
 
-    `postgresql` replaces the whole text there, for the few statements that take many rows at once: SQLite runs a
-    prepared statement for each row in C, and PostgreSQL is given arrays, to be asked once.
+    `postgresql` replaces the whole text on PostgreSQL, for the few statements that take many rows: SQLite runs a
+    prepared statement for each row in C, PostgreSQL takes arrays in a single statement.
     """
 
     def __init__(self, source: str, *, postgresql: str | None = None) -> None:
@@ -49,7 +49,7 @@ class Statement:
         self._numbered: tuple[str, tuple[str, ...]] | None = None
 
     def of(self, dialect: Dialect) -> str:
-        """The text for `exec_driver_sql`, with the driver's own signs for values."""
+        """The text for `exec_driver_sql`, with the driver's own placeholders."""
         made = self._made.get(dialect.name)
         if made is None:
             written = text(worded(self._sources[dialect.name], dialect.name).replace("::", r"\:\:"))

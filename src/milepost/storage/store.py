@@ -1,4 +1,4 @@
-"""A store: what a broker keeps, in one database. One thread writes; any thread reads."""
+"""A store: the durable state of a broker, in one database. One thread writes; any thread reads."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from milepost.storage.transaction import GroupCommit, Stale
 from milepost.storage.upkeep import Upkeep, UpkeepStep
 from milepost.storage.url import parsed, url_of
 
-STALE_MOST: Final = 20  # times that others may change what this process remembers, during one write
-REFUSED_MOST: Final = 3  # operations that a group is written again without: each time costs as much as all of it
-GROUP_S: Final = 0.5  # seconds that a group takes, before what other parts give it waits for the next one
-BEAT_PART: Final = 3  # a broker says three times in its lease that it is alive
+STALE_MOST: Final = 20  # times that other processes may invalidate this process's memory during one write
+REFUSED_MOST: Final = 3  # spoiled operations of a group: for each, the whole group is written again without it
+GROUP_S: Final = 0.5  # seconds that a group takes, after which `Work` of other parts waits for the next group
+BEAT_PART: Final = 3  # a broker renews its lease three times in the time of the lease
 
 
 class _Overtaken(Exception):
@@ -52,7 +52,7 @@ class _Overtaken(Exception):
 
 
 class Crowded(Exception):
-    """Too many of a group's operations fail half done, and nothing was written: write it in smaller groups."""
+    """Too many operations of a group were spoiled. Nothing was written: write the group in smaller groups."""
 
 
 def open_store(
@@ -69,8 +69,8 @@ def open_store(
 ) -> Store:
     """Open a database, make or migrate its tables, and take the log of the broker of this name.
 
-    `ConfigError` when the database is not ours to open, or when a broker of this name is alive in it. `one_of_many`, in
-    a shared store: the name is that of many, "name-1" and so on, and the first that nobody has is taken.
+    `ConfigError` when the database belongs to another program, or when a broker of this name is alive in it.
+    `one_of_many`, in a shared store: take the first free name of "name-1", "name-2" and so on.
     """
     place = parsed(url_of(url))
     database: Database
@@ -98,22 +98,22 @@ class Store:
         self._name = broker
         self._lease_s = lease_s
         self._memory = StoreMemory()
-        self._looked: dict[str, Any] = {}  # what parts remember that only look; their threads are several
+        self._looked: dict[str, Any] = {}  # memory of parts for `inspect`; several threads use it
         self._closing = threading.Event()
         self._session: Session | None = None
         self._pending: tuple[int, GroupCommit, Committed] | None = None  # a commit whose outcome is not known
-        self._late: list[Entry] = []  # of commits that were found to have happened, after their callers had an error
+        self._late: list[Entry] = []  # of commits that turned out to have happened, after their callers had an error
         self._must_mend = False
-        self._seen_commits = 0  # what the log's row said when it was taken again
+        self._seen_commits = 0  # in the log's row, when the log was taken again
         self._operations: Sequence[Operation] = ()  # of the pending commit
         self.shared: Final = database.shared
-        self.beat_s: Final = lease_s / BEAT_PART if database.shared else math.inf  # how often it says that it is alive
+        self.beat_s: Final = lease_s / BEAT_PART if database.shared else math.inf  # between renewals of the lease
         try:
             session = database.write()
             self._session = session
             self.id: Final = migrations.migrate(database, session)
             if one_of_many and self.shared:
-                # A claim lasts as long as its connection. Whoever comes takes a name that was left: logs stay few.
+                # A claim lasts as long as its connection. A new process takes a free name, so there are few logs.
                 names = (f"{broker}-{number}" for number in count(1))
                 self._name = next(name for name in names if database.claim(session, name))
             self._holder, self._commits, self._last_us, self.broker_id = self._take(
@@ -130,7 +130,7 @@ class Store:
         self._beaten = time.monotonic()
 
     def _take(self, session: Session, address: str, broker_id: int, time_us: int) -> tuple[LogHolder, int, int, int]:
-        """Take the log over from the process that had it."""
+        """Take over the log from the process that had it."""
         free = self._database.claim(session, self._name)
         session.say(self._database.begin)
         found = session.row(statements.FIND_LOG, name=self._name, time_us=time_us)
@@ -138,8 +138,8 @@ class Store:
             session.run(statements.MAKE_LOG, name=self._name, broker_id=broker_id, address=address)
             found = session.row(statements.FIND_LOG, name=self._name, time_us=time_us)
         number, known_id, opening, epoch, commits, last_us, where, silent_us = found
-        # The claim ends with the other process's connection. While it stands, that process may be paused, or behind a
-        # broken network: then its lease decides.
+        # The claim ends with the other process's connection. While the claim lasts, that process may be paused, or cut
+        # off by the network: then its lease decides.
         if not free and silent_us < self._lease_s * 1e6:
             session.say("ROLLBACK")
             raise ConfigError(
@@ -156,9 +156,9 @@ class Store:
     def write(self, operations: Sequence[Operation], time_us: int) -> Committed:
         """Carry out operations in one transaction, which is synced when this returns. Called from one thread.
 
-        Each operation has an outcome of its own. A `StoreError` says that none of them was carried out, or, when it is
-        `InDoubt`, that nobody knows yet. `Crowded`: nothing was written either. `Fenced`: another
-        process has this broker's log, and this one must end.
+        Each operation has an outcome of its own. After a `StoreError` none of them was carried out; after `InDoubt`
+        that is not known yet. `Crowded`: nothing was written either. `Fenced`: another process has this broker's log,
+        and this one must end.
         """
         began = time.monotonic()
         until = began + GROUP_S
@@ -181,18 +181,18 @@ class Store:
                 committed = self._with_late(committed)
                 return committed._replace(asked_s=asked_s) if asked_s else committed
             except _Overtaken:
-                self._pending = None  # it was found out before the commit
+                self._pending = None  # this was noticed before the commit
                 self._failed(FaultKind.REFUSED)
                 raise self._fenced() from None
             except Spoiled as spoiled:
                 self._roll_back()
                 refused[spoiled.place] = spoiled.error
                 if isinstance(spoiled.error, QueryTooCostly):
-                    until = 0.0  # one of them in a group is enough
+                    until = 0.0  # postpone further `Work`: one such operation in a group is enough
                 if len(refused) > REFUSED_MOST < len(operations):
                     raise Crowded("too many operations of one group fail: give them one by one") from None
             except Stale:
-                self._pending = None  # the same
+                self._pending = None  # as above: this was noticed before the commit
                 self._roll_back()
                 self._memory.clear()
                 stale += 1
@@ -205,7 +205,7 @@ class Store:
                 self._failed(kind)
                 if not self._again(kind, error, attempt, began, tried):
                     raise self._in_doubt(operations) or faults.fault(error, self._database.place) from error
-            except StoreUnavailable as error:  # it is waited for no longer; or, from mending, it is being read
+            except StoreUnavailable as error:  # the outage has lasted too long; or `mend` found readers
                 self._failed(FaultKind.LOST)
                 if not self._again(FaultKind.LOST, error, attempt, began, tried):
                     raise self._in_doubt(operations) or error from None
@@ -227,21 +227,21 @@ class Store:
         transaction.asked_s = asked_s
         committed = transaction.run(operations, refused, until)
         pending = self._commits + 1, transaction, committed
-        self._pending = pending  # from here on, an error leaves the outcome open
+        self._pending = pending  # from here on, an error leaves the outcome in doubt
         self._operations = operations
         if not self._database.commit_at_once(session):
             self._pending = None
             session.settle_checks()
             self._pending = pending
             session.say("COMMIT")
-        self._database.require_there(session)  # otherwise the outcome is open, until the file is back
+        self._database.require_there(session)  # if it raises, the outcome is in doubt until the file is back
         self._landed(session)
         self._beaten = time.monotonic()
         return committed
 
     def _require_held(self, touched: Any) -> None:
         if touched.rowcount != 1:
-            raise _Overtaken  # in the middle of some operation, which is not to blame for it
+            raise _Overtaken  # this may happen within an operation, which must not get the error
 
     def _in_doubt(self, operations: Sequence[Operation]) -> InDoubt | None:
         if self._pending is None or self._operations is not operations:
@@ -263,7 +263,7 @@ class Store:
         return committed
 
     def _kept(self, promise: Promise, session: Session) -> Any:
-        """What is committed is not carried out again, whatever is in the way of finding out what came of it."""
+        """The outcome of a promise. An error is its outcome, too: the committed operation must not be repeated."""
         try:
             return promise.kept(session)
         except MilepostError as error:
@@ -273,7 +273,7 @@ class Store:
             return faults.fault(error, self._database.place)
 
     def _settle(self, operations: Sequence[Operation]) -> Committed | None:
-        """Now that the log is ours again: did the last commit happen? Its result, if that is what is asked for."""
+        """Called when the log is taken again: did the pending commit happen? Its result, if it was of `operations`."""
         assert self._pending is not None
         if self._seen_commits != self._pending[0]:
             self._pending = None
@@ -282,7 +282,7 @@ class Store:
         committed = self._landed(self._session)
         if operations is self._operations:
             return committed
-        # Its caller was told that nobody knows; whoever follows the end of the log needs the entries all the same.
+        # Its caller was told `InDoubt`; readers at the end of the log still need the entries.
         self._late += committed.entries
         return None
 
@@ -293,7 +293,7 @@ class Store:
         return committed
 
     def _connected(self) -> Session:
-        """The writing connection; a new one, with the log in hand, after the old one was lost."""
+        """The writing connection; after it was lost, a new one that has taken the log again."""
         return self._session if self._session is not None else waits.aside(self._reconnect)
 
     def _reconnect(self) -> Session:
@@ -306,8 +306,8 @@ class Store:
                 self._must_mend = False
             holder = self._holder
             if self.shared:
-                self._database.claim(session, self._name)  # may still be the old connection's; the lease covers that
-                # Waits for the row, and so for whatever the old connection still does with it.
+                self._database.claim(session, self._name)  # the old connection may still have it; the lease covers that
+                # Waits for the lock on the row, and so for the old connection's transaction.
                 found = session.row(statements.REOPEN_LOG, log=holder.log, opening=holder.opening)
             else:
                 found = session.row(statements.SEE_LOG, log=holder.log, opening=holder.opening)
@@ -330,10 +330,10 @@ class Store:
         )
 
     def _failed(self, kind: FaultKind) -> None:
-        """Clean up after an error. When a commit's outcome is open, or the connection lost, begin with a new one."""
+        """Clean up after an error. When a commit is in doubt or the connection is lost, drop the connection."""
         if kind is FaultKind.FULL and not self.shared:
-            # SQLite has not written the end of the transaction, so it did not happen; and a new connection would want
-            # room that is not there.
+            # SQLite has not written the end of the transaction, so it did not happen; and a new connection would need
+            # disk space, too.
             self._pending = None
         if self._pending is not None or kind in (FaultKind.LOST, FaultKind.CORRUPT):
             self._must_mend |= kind is FaultKind.LOST
@@ -345,7 +345,7 @@ class Store:
         if self._pending is not None and kind not in (FaultKind.LOST, FaultKind.AGAIN):
             if attempt >= ATTEMPTS:
                 return False
-            kind = FaultKind.AGAIN  # nobody knows whether it is committed: that is found out first
+            kind = FaultKind.AGAIN  # the commit is in doubt: a retry settles that first
         return waits.aside(lambda: self._database.again(kind, error, attempt, began, tried))
 
     def _roll_back(self) -> None:
@@ -365,35 +365,35 @@ class Store:
     def read(
         self, topic: int, log: int, offset: int, *, max_bytes: int = 4 << 20, max_rows: int | None = None
     ) -> list[StoredEntry]:
-        """Entries of a topic in one log, from the one that holds `offset` on, at least one when there is one.
+        """Entries of a topic in one log, from the one that contains `offset`; at least one, if there is one.
 
-        The first entry may begin before `offset`, and before what is retained: the caller cuts it. When rows from
-        `offset` on were removed, it begins with what is there. `CorruptLog` when an entry is not what was written.
+        The first entry may begin before `offset`, and before the retained rows: the caller cuts it. When the rows at
+        `offset` were removed, the result begins with the first retained entry. `CorruptLog` when an entry is damaged.
         """
         return self._database.read(
             lambda session: lookups.read(session, topic, log, offset, max_bytes, max_rows), snapshot=False
         )
 
     def read_single(self, topic: int, log: int, offset: int, *, max_rows: int | None = None) -> list[bytes]:
-        """The data of entries from `offset` on that are of one row each, and of one schema; mostly there are none.
+        """The data of entries from `offset` on, if all have one row each and one schema; often an empty list.
 
-        They are checked as `read` checks them. When there is nothing, `read` says what there is, or what is wrong.
+        They are checked as in `read`. After an empty list, call `read`: it returns other entries, or raises.
         """
         return self._database.read(
             lambda session: lookups.read_single(session, topic, log, offset, max_rows), snapshot=False
         )
 
     def resolve(self, topic: int, start: Start) -> Position:
-        """Where a start is now, in all logs."""
+        """The position that a start means now, in all logs."""
         return self._database.read(lambda session: lookups.resolve(session, topic, start))
 
     def inspect(self, work: Work, time_us: int) -> Any:
-        """Do work that changes nothing, from any thread."""
+        """Carry out an operation that only reads, from any thread."""
         context = WorkContext(time_us, self.log, self.shared, self._looked, _nothing, lambda function: function())
         return self._database.read(lambda session: execute(work, session, context))
 
     def pulse(self) -> dict[int, int]:
-        """How often each log was written to: quickly asked, and all else is as it was while this is."""
+        """The number of commits of each log: a cheap query, and while it is unchanged, so is everything else."""
         return self._database.read(
             lambda session: {row[0]: row[1] for row in session.rows(statements.PULSE)}, snapshot=False
         )
@@ -403,7 +403,7 @@ class Store:
         return self._database.read(lookups.topics)
 
     def extents(self, topic: int | None = None) -> dict[int, dict[int, Extent]]:
-        """What topics have: by topic, then by log."""
+        """The extents of topics: by topic, then by log."""
         return self._database.read(lambda session: lookups.extents(session, topic), snapshot=False)
 
     def subscriptions(self, topic: int) -> list[SubscriptionRecord]:
@@ -413,11 +413,11 @@ class Store:
     # Upkeep and the end
 
     def maintain(self, time_us: int) -> UpkeepStep:
-        """One short step of upkeep, from the writing thread. Raises as `write` does."""
-        # By a clock that nobody sets: an hour back, and this broker would be silent for that hour.
+        """Do one short step of upkeep, in the writing thread. Raises as `write` does."""
+        # A monotonic clock: if the wall clock were set back by an hour, this broker would be silent for that hour.
         silent = time.monotonic() - self._beaten > self.beat_s
         if self._session is None or silent:
-            found = self.write((), time_us).entries  # says that this broker is alive, and settles what is open
+            found = self.write((), time_us).entries  # renews the lease, and settles a commit in doubt
             self._late = found
         tried = time.monotonic()
         try:
@@ -426,27 +426,27 @@ class Store:
             kind = faults.kind(error)
             self._failed(kind)
             if kind is FaultKind.LOST:
-                self._database.again(kind, error, 1, tried, tried)  # others wait no longer for it than this has
+                self._database.again(kind, error, 1, tried, tried)  # other calls then wait no longer than this one
             raise faults.fault(error, self._database.place) from error
         except BaseException:
             self._failed(FaultKind.REFUSED)
             raise
 
     def late(self) -> list[Entry]:
-        """Entries whose commit was found to have happened, and that no `write` has told of; told once."""
+        """Entries of commits that turned out to have happened, not returned by `write` yet. Each is returned once."""
         told, self._late = self._late, []
         return told
 
     def halt(self) -> None:
-        """Evaluate no more expressions of clients: this process is ending. From any thread."""
+        """Stop evaluating clients' expressions, since this process is ending. From any thread."""
         self._database.halt()
 
     def hurry(self, seconds: float) -> None:
-        """Let every wait for the database end within so many seconds: nobody has longer. From any thread."""
+        """Make every wait for the database end within this many seconds. From any thread."""
         self._database.hurry(seconds)
 
     def close(self) -> None:
-        """Give the log back. Called after the last write."""
+        """Release the log. Called after the last write."""
         self._closing.set()
         if self._session is not None:
             try:

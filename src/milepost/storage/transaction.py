@@ -1,8 +1,7 @@
-"""One attempt at writing operations: what each becomes, in one transaction.
+"""One attempt at writing a group of operations in one transaction.
 
-It is long, since every kind of operation has its method here, and they share what the attempt has gathered so far:
-appends that join, high waters that moved, topics that were dropped. Staging, keys and the joining of
-parts have modules of their own.
+The module is long, since every kind of operation has a method here, and the methods share the state of the attempt:
+gathered appends, moved high waters, dropped topics. Staging, keys and the joining of parts have modules of their own.
 """
 
 from __future__ import annotations
@@ -69,20 +68,20 @@ from milepost.storage.memory import LogHolder, PublisherState, StoreMemory
 from milepost.storage.staging import StagingWrites
 
 _ELSEWHERE: Final = "this publisher is connected elsewhere by now, or was never announced here; connect again"
-_REMOVED: Final = b"-"  # before the token of a removal, and the name behind it: tokens of puts have 16 bytes
-_new: Final = tuple.__new__  # of a named tuple, without the function that its own constructor is
+_REMOVED: Final = b"-"  # prefix of a removal's token, which the name follows: tokens of puts have 16 bytes
+_new: Final = tuple.__new__  # makes a named tuple without the cost of its Python constructor
 _ONE_ROW: Final = Appended(1, 0)
-_DRAWS: Final = 100  # tries to draw a publisher's number; with a hundred million of them taken, two suffice
+_DRAWS: Final = 100  # attempts to draw a free publisher number; with a hundred million taken, two suffice
 
 
 class Stale(Exception):
-    """What this process remembers is no longer so: forget it, and write again."""
+    """The memory of this process is out of date: clear it, and write again."""
 
 
 class GroupCommit:
     """Operations on a session whose transaction has begun. The caller commits, and then calls `learned`.
 
-    Appends and moves gather, and are written set by set before an operation that has to see them, and at the end.
+    Appends and moves are gathered; they are written together before an operation that must see them, and at the end.
     """
 
     def __init__(self, session: Session, holder: LogHolder, memory: StoreMemory, time_us: int) -> None:
@@ -92,22 +91,22 @@ class GroupCommit:
         self._time_us = time_us
         self._outcomes: list[Any] = []
         self._entries: list[Entry] = []
-        self._appends: list[tuple[int, Append | AppendRows]] = []  # with the place of its outcome
+        self._appends: list[tuple[int, Append | AppendRows]] = []  # with the index of its outcome
         self._moves: list[tuple[int, Move]] = []
         self._publishers: dict[int, PublisherState] = {}
         self._nexts: dict[int, int] = {}
         self._dropped: set[int] = set()
         self._staging = StagingWrites(session, time_us, memory.schemas)
         self._later: list[Callable[[], None]] = []
-        self.asked_s: dict[int, float] = {}  # place of an operation: seconds that its clients' expressions took
+        self.asked_s: dict[int, float] = {}  # index of an operation -> seconds that its clients' expressions took
 
     def run(
         self, operations: Sequence[Operation], refused: Mapping[int, MilepostError] | None = None,
         until: float = math.inf,
     ) -> Committed:  # fmt: skip
-        """Carry out operations. Errors of the database are raised: then nothing holds. `refused` are left out.
+        """Carry out operations except the `refused` ones. Raises errors of the database: then nothing was written.
 
-        Pieces of work that would begin after the time `until`, of the monotonic clock, are `POSTPONED`.
+        `Work` that would begin after `until`, a time of the monotonic clock, is `POSTPONED`.
         """
         self._outcomes = [None] * len(operations)
         for place, operation in enumerate(operations):
@@ -123,7 +122,7 @@ class GroupCommit:
             else:
                 asked_s = self._session.asked_s
                 self._session.left_s = limits.QUERY_MS / 1_000
-                if kind is not Stage:  # what is staged is nothing that anybody sees: appends around it stay together
+                if kind is not Stage:  # staged rows are not visible, so appends around them stay together
                     self._flush()
                 try:
                     self._outcomes[place] = self._carry_out(operation)
@@ -132,7 +131,7 @@ class GroupCommit:
                 except Spoiled as spoiled:
                     spoiled.place = place
                     raise
-                except QueryTooCostly as error:  # it may have taken the transaction with it
+                except QueryTooCostly as error:  # it may have aborted the transaction
                     raise Spoiled(error, place) from error
                 except MilepostError as error:
                     self._outcomes[place] = error
@@ -145,7 +144,7 @@ class GroupCommit:
         return Committed(self._outcomes, self._entries)
 
     def learned(self) -> None:
-        """The transaction is committed: what it did is so from now on."""
+        """Called after the commit: update the memory."""
         self._memory.learn(self._publishers, self._nexts, self._dropped)
         for function in self._later:
             function()
@@ -190,7 +189,7 @@ class GroupCommit:
     # Appends and moves
 
     def _move_now(self, move: Move) -> None:
-        """A move that belongs to a piece of work."""
+        """Carry out a move that belongs to a `Work` operation."""
         self._moves.append((len(self._outcomes), move))
         self._outcomes.append(None)
         self._flush()
@@ -199,7 +198,7 @@ class GroupCommit:
             raise outcome
 
     def _flush(self) -> None:
-        """Write what has gathered."""
+        """Write the gathered appends and moves."""
         if not self._appends and not self._moves:
             return
         parts: list[Part | EncodedRows] = []
@@ -236,7 +235,7 @@ class GroupCommit:
         if used and keys.remember(self._session, used, self._time_us) != len(used):
             raise Stale  # another broker has taken one of them since
         rows = []
-        for number in sorted(high_waters):  # one order for all brokers, so that they do not lock each other out
+        for number in sorted(high_waters):  # the same order in all brokers prevents deadlocks
             known = self._publisher(number)
             assert known is not None
             rows.append({"number": number, "epoch": known.epoch, "high_water": high_waters[number]})
@@ -353,7 +352,7 @@ class GroupCommit:
         try:
             parts = self._staging.staged(publish)
         except CorruptLog as error:
-            return error  # of this epoch alone: the store goes on
+            return error  # only this epoch is damaged: other operations continue
         if parts is None:
             return Published(True, 0)
         for part in parts:
@@ -363,7 +362,7 @@ class GroupCommit:
         return Published(False, sum(len(part.batch) for part in parts))
 
     def _store(self, parts: Sequence[Part | EncodedRows], *, staged: bool = False) -> set[int]:
-        """Entries and extents for parts that are sure to be stored; which staged ones stay where they are."""
+        """Write parts as entries, and grow the extents. Returns the staged pieces whose bytes stay where they are."""
         by_topic: dict[int, list[Part | EncodedRows]] = {}
         for part in parts:
             by_topic.setdefault(part.topic, []).append(part)
@@ -420,7 +419,7 @@ class GroupCommit:
         return self._publishers.get(number) or self._memory.publishers.get(number)
 
     def _recall(self, numbers: set[int]) -> None:
-        """Look up publishers that this process enrolled, and does not remember."""
+        """Look up publishers that this process enrolled but does not have in memory."""
         mine, known = self._publishers, self._memory.publishers
         missing = [number for number in numbers if number not in known and number not in mine]
         if not missing:
@@ -438,14 +437,14 @@ class GroupCommit:
         return {row[0]: row[1] for row in self._session.rows(statements.TRAIL, publisher=number)}
 
     def _after(self, number: int, topic: int) -> After | None:
-        """Where the publisher wrote this topic before it came here, for the first rows since; noted as written here."""
+        """Where the publisher wrote this topic before it moved here; only for its first rows here. Records the move."""
         known = self._publisher(number)
         assert known is not None
         last = known.trail.get(topic, known.home)
         if last == self._holder.log:
             return None
-        # The end of that log as it is now, and not as it was when the publisher came: both are committed, and behind
-        # all of its rows, since its enrolment here waited for them.
+        # The current end of that log, not the end when the publisher moved: both are committed, and follow all of its
+        # rows, since its enrolment here waited for them.
         row = self._session.row(statements.OTHER_NEXT, topic=topic, log=last)
         self._session.run(statements.FOLLOW, publisher=number, topic=topic, log=self._holder.log)
         self._publishers[number] = known._replace(trail=known.trail | {topic: self._holder.log})
@@ -532,7 +531,7 @@ class GroupCommit:
         if found is None:
             if not attach.create:
                 raise UnknownSubscription(f"no durable subscription is called {attach.name!r}")
-            if session.row(statements.HOLD_TOPIC, topic=attach.topic) is None:  # its rows stay as they are meanwhile
+            if session.row(statements.HOLD_TOPIC, topic=attach.topic) is None:  # locks the topic: its rows stay
                 raise UnknownTopic(f"no durable topic has the number {attach.topic}; it was deleted")
             (number,) = session.row(
                 statements.MAKE_SUBSCRIPTION, name=attach.name, topic=attach.topic, predicate=attach.where,
@@ -586,10 +585,10 @@ class GroupCommit:
 
     def _remove(self, remove: Remove) -> bool:
         session = self._session
-        older = _REMOVED + remove.token  # as version 3 of the tables has it
+        older = _REMOVED + remove.token  # the form of version 3 of the tables
         token = older + remove.name.encode()
         if remove.token and session.row(statements.REMEMBERED, token=token, older=older) is not None:
-            return True  # also when there is a new one of this name: it is not the one that was meant
+            return True  # a new subscription of this name stays: the request meant the old one
         found = session.row(statements.FIND_SUBSCRIPTION, name=remove.name)
         if found is None:
             raise UnknownSubscription(f"no durable subscription is called {remove.name!r}")

@@ -1,4 +1,4 @@
-"""Upkeep: what goes, what is joined, what is given back. In small steps, between writes."""
+"""Upkeep: removes old rows, joins small entries, returns disk space. In small steps, between writes."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from milepost.storage.compaction import EntryHeader
 from milepost.storage.database import Database, Session
 from milepost.storage.memory import LogHolder, StoreMemory
 
-STEP_TOPICS: Final = 100  # looked at in one step
-TOPIC_STEPS: Final = 16  # for one topic before the next one has its turn: one that never ends leaves time for others
-STEP_ENTRIES: Final = 64  # removed in one step,
-STEP_BYTES: Final = 16 << 20  # or as many as have this size
-STEP_ROWS: Final = 1_000  # of small tables, removed in one step
+STEP_TOPICS: Final = 100  # read in one step
+TOPIC_STEPS: Final = 16  # most steps for one topic before the next: a topic with endless work must not block others
+STEP_ENTRIES: Final = 64  # most entries removed in one step,
+STEP_BYTES: Final = 16 << 20  # or until they have this size
+STEP_ROWS: Final = 1_000  # most rows of small tables removed in one step
 NAMED_SILENT_S: Final = (
     366 * 86_400
-)  # a named publisher's high water is kept so long after its last put, and a sink's epoch
-UNNAMED_SILENT_S: Final = 90 * 86_400  # one without a name cannot come back once its process has ended
-MEMBER_SILENT_S: Final = 90 * 86_400  # the same for the clients of a subscription
-NUMBER_MOST: Final = (1 << 63) - 1  # of an epoch
-_STAMP_US: Final = 65.536  # a stamp counts milliseconds in its upper 48 bits
+)  # a named publisher's high water and a sink's epoch are kept this long after the last write
+UNNAMED_SILENT_S: Final = 90 * 86_400  # a publisher without a name cannot return after its process has ended
+MEMBER_SILENT_S: Final = 90 * 86_400  # the same for the members of a subscription
+NUMBER_MOST: Final = (1 << 63) - 1  # the largest epoch
+_STAMP_US: Final = 65.536  # stamps per microsecond: a stamp counts milliseconds in its upper 48 bits
 _log: Final = logging.getLogger(__name__)
 
 
 class UpkeepStep(NamedTuple):
-    """What a step of upkeep came to. It is true when there is more to do."""
+    """The result of a step of upkeep. It is true when there is more to do."""
 
     more: bool  # False after a cycle that found nothing to do
-    worked: bool  # something was removed, joined or given back
+    worked: bool  # the step removed, joined or returned something
 
     def __bool__(self) -> bool:
         return self.more
 
 
 class Upkeep:
-    """The upkeep of one store; it remembers how far it is.
+    """The upkeep of one store; it keeps its progress between steps.
 
-    A cycle goes over everything once, a step at a time; each step that changes something is a transaction of its own,
-    under the broker's hold on its log. What goes wrong with one topic is reported, and the others go on.
+    A cycle covers the whole store once, a step at a time. Each step that changes something is a transaction of its own,
+    which locks the broker's log. An error of one topic is logged, and the cycle continues with the others.
     """
 
     def __init__(self, database: Database, memory: StoreMemory, remember_s: float, staged_s: float) -> None:
@@ -60,11 +60,11 @@ class Upkeep:
         self._time_us = 0
         self._cycle: Iterator[None] | None = None
         self._worked = False  # in this cycle
-        self._compacted: dict[tuple[int, int], tuple[int, int]] = {}  # how far, and the log's end at that time
+        self._compacted: dict[tuple[int, int], tuple[int, int]] = {}  # the offset reached, and the log's end then
         self._schemas: dict[int, dict[int, Schema]] = {}
 
     def step(self, session: Session, holder: LogHolder, time_us: int) -> UpkeepStep:
-        """One step, of some milliseconds."""
+        """Do one step, of some milliseconds."""
         self._session, self._holder, self._time_us = session, holder, time_us
         if self._cycle is None:
             self._cycle, self._worked = self._steps(), False
@@ -107,7 +107,7 @@ class Upkeep:
             yield
 
     def _write(self, function: Callable[[], int]) -> int:
-        """A transaction, as long as the log is ours; what the function did, and nothing is written when that is 0."""
+        """Run a function in a transaction, if this process still has the log. Returns its result; 0 rolls back."""
         session, holder = self._session, self._holder
         session.say(self._database.begin)
         if session.row(statements.HOLD_LOG, log=holder.log, epoch=holder.epoch) is None:
@@ -117,7 +117,7 @@ class Upkeep:
         self._worked |= done > 0
         return done
 
-    # Rows that go
+    # Removal of rows
 
     def _dropped(self) -> Iterator[None]:
         while (found := self._session.row(statements.DROPPED)) is not None:
@@ -139,7 +139,7 @@ class Upkeep:
             yield
 
     def _staged(self) -> Iterator[None]:
-        """What sinks that fell silent have staged, and stages that were thrown away."""
+        """Remove the stages of silent sinks, and discarded stages."""
         before = self._time_us - self._staged_us
         while (found := self._session.row(statements.SILENT_STAGES, before=before)) is not None:
             self._write(partial(self._discard_silent, found[0], before))
@@ -151,7 +151,7 @@ class Upkeep:
     def _discard_silent(self, sink: int, before: int) -> int:
         session = self._session
         held = session.row(statements.SILENT_SINK, sink=sink, before=before)
-        if held is not None:  # otherwise it has come back meanwhile
+        if held is not None:  # otherwise the sink has written meanwhile
             stages = session.rows(statements.STAGES_UP_TO, sink=sink, epoch=NUMBER_MOST)
             staging.discard(session, [number for number, _, _ in stages])
             session.run(statements.TOUCH_SINK, sink=sink, bytes=0, epoch=held[0], time_us=held[1])
@@ -182,7 +182,7 @@ class Upkeep:
                 yield
 
     def _looks_due(self, topic: int, retention: Retention, extents: dict[int, Extent], logs: set[int]) -> bool:
-        """Whether rows may have to go, found out without a transaction."""
+        """Whether rows may have to be removed, found out without a transaction."""
         if retention.bytes is not None and sum(extent.bytes for extent in extents.values()) > retention.bytes:
             return True
         for log in logs & extents.keys():
@@ -196,7 +196,7 @@ class Upkeep:
         return False
 
     def _retain(self, topic: int, retention: Retention, logs: set[int]) -> int:
-        """Remove the oldest entries that may go, as many as fit into a step; how many went."""
+        """Remove the oldest entries that may go, as many as fit into a step. Returns their number."""
         session = self._session
         if session.row(statements.CLAIM_TOPIC, topic=topic) is None:
             return 0
@@ -211,7 +211,7 @@ class Upkeep:
         going: dict[int, list[Any]] = {log: [] for log in heads}
         size = 0
         while size < STEP_BYTES:
-            # The oldest of all logs first, as far as their subscriptions let them.
+            # The oldest entry of all logs first, among those that no subscription still needs.
             open_ = [log for log in heads if heads[log] and self._may_go(heads[log][0], extents[log], bounds[log])]
             if not open_:
                 break
@@ -246,7 +246,7 @@ class Upkeep:
         self._session.run(statements.DELETE_PIECES, topic=topic, log=log, first=0, last=last)
         self._session.run(statements.DELETE_OLDEST, topic=topic, log=log, last=last)
 
-    # Entries that are joined
+    # Compaction
 
     def _compact(self, topic: int, log: int, extent: Extent) -> bool:
         """Join one run of small entries; False when there is none."""
@@ -264,7 +264,7 @@ class Upkeep:
                 return False
             done = max(done, headers[-1][0])
         elif not self._write(lambda: self._join(topic, log, run)):
-            done = run[0].first + run[0].rows  # of a schema of its own, or damaged: it stays as it is
+            done = run[0].first + run[0].rows  # the first entry has another schema or is damaged: skip it
         self._compacted[place] = done, -1
         return True
 
@@ -274,13 +274,13 @@ class Upkeep:
             return 0
         rows = session.rows(statements.WHOLE, topic=topic, log=log, first=run[0].first, last=run[-1].first)
         if [row[0] for row in rows] != [entry.first for entry in run]:
-            return 0  # somebody else has looked after them
+            return 0  # another broker has joined or removed them
         entries, fingerprints = [], []
         for first, count, first_us, last_us, times, after_log, after_offset, sealed, data in rows:
             try:
                 whole = lookups.checked(topic, log, first, count, sealed, data)
             except CorruptLog as error:
-                _log.error("upkeep: %s", error)  # readers are told as well; it is left as it is
+                _log.error("upkeep: %s", error)  # readers get this error as well; the entry stays
                 break
             after = None if after_log is None else (after_log, after_offset)
             entries.append(StoredEntry(first, count, first_us, whole, after, last_us, times and bytes(times)))
@@ -319,7 +319,7 @@ class Upkeep:
             self._schemas[topic] = known
         return known
 
-    # What is remembered for a time
+    # Expiry of keys, members, sinks and publishers
 
     def _forgotten(self) -> Iterator[None]:
         for statement, age_us in (
@@ -340,7 +340,7 @@ class Upkeep:
         after = 0
         unnamed, named = self._time_us - int(UNNAMED_SILENT_S * 1e6), self._time_us - int(NAMED_SILENT_S * 1e6)
         while rows := self._session.rows(statements.OLD_PUBLISHERS, before=unnamed, after=after, most=STEP_ROWS):
-            # A high water is the time of the last put, by the publisher's clock: one that still writes is not silent.
+            # A high water is the time of the last put by the publisher's clock: an active publisher is not silent.
             gone = [
                 {"number": number, "high_water": high_water, "seen_us": seen_us}
                 for number, key, high_water, seen_us in rows
@@ -360,7 +360,7 @@ class Upkeep:
 
 
 def _bounded(rows: Any, size: int) -> list[Any]:
-    """As many of the first rows as a step may remove: one at least. `size` is the column that has their bytes."""
+    """The first rows, as many as a step may remove, at least one. `size` is the column of their bytes."""
     kept: list[Any] = []
     total = 0
     for row in rows:

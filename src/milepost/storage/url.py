@@ -1,4 +1,4 @@
-"""Where a store is: what people write in settings, as a URL."""
+"""The URL of a store, from the text in a setting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DRIVERS: Final = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycop
 
 
 def default_url() -> str:
-    """The file in the user's data folder; the folder is made, and nobody else may look into it."""
+    """The file in the user's data folder; makes the folder, which only the user may read."""
     home = os.environ.get("XDG_DATA_HOME") or ""
     folder = (Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "share") / "milepost"
     try:
@@ -47,7 +47,7 @@ def parsed(text: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        raise ConfigError(f"a store's URL cannot be read; {FORMS}") from None  # it may hold a password: not shown
+        raise ConfigError(f"a store's URL cannot be read; {FORMS}") from None  # not shown: it may contain a password
     name = url.drivername
     if name not in _DRIVERS and name not in _DRIVERS.values():
         raise ConfigError(f"a store cannot be of the kind {name[:40]!r}; {FORMS}")
@@ -59,13 +59,13 @@ def parsed(text: str) -> URL:
             raise ConfigError("a store in memory keeps nothing: give SQLite a file, with nothing behind it")
     elif not url.database:
         raise ConfigError(f"a PostgreSQL URL ends with the name of a database; {FORMS}")
-    elif "@" in f"{url.host}{url.database}":  # a piece of a password, which errors would show as a host
+    elif "@" in f"{url.host}{url.database}":  # part of a password, which errors would show as a host
         raise ConfigError(f"a PostgreSQL URL has more than one '@': write %40 in a name or a password; {FORMS}")
     return url
 
 
 def shown(url: URL) -> str:
-    """A store as people, logs and clients may see it: no password, and no query, which may hold one."""
+    """The URL as logs and clients may see it: no password, and no query, which may contain one."""
     return url.set(drivername=url.get_backend_name(), query={}).render_as_string(hide_password=True)
 
 

@@ -1,4 +1,4 @@
-"""Waits for a database: a thread may block, and work in an event loop must call the hook here."""
+"""Waits for a database: a thread may block; code in an event loop must call the hook here."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ T = TypeVar("T")
 
 
 class WaitHook(Protocol):
-    """Lets other things go on in the thread while something that runs in it waits."""
+    """Lets an event loop continue while code that runs in its thread waits."""
 
     def ready(self, socket: int, writing: bool) -> None:
         """Return when a socket can be read; or, if `writing`, when it can be written to or read."""
 
     def aside(self, function: Callable[[], T]) -> T:
-        """What a function gives that may take long: it is called in another thread."""
+        """Call a function that may take long in another thread. Returns its result."""
 
 
-# None: a thread that may wait. Set for work in an event loop, by the code that starts it.
+# None: the thread may block. Set by the code that starts work in an event loop.
 current: Final[ContextVar[WaitHook | None]] = ContextVar("waiter", default=None)
 
 
 def aside(function: Callable[[], T]) -> T:
-    """Call something that may take long."""
+    """Call a function that may take long."""
     waiter = current.get()
     return function() if waiter is None else waiter.aside(function)

@@ -1,7 +1,7 @@
-"""A watch over statements of SQLite that contain clients' expressions: those that take too long are interrupted.
+"""A watch over SQLite statements with clients' expressions: it interrupts those that take too long.
 
-SQLite looks at its interrupt flag whenever a loop of the statement goes round, so this costs a statement nothing. A
-progress handler would have to be called back in Python, and wait for the interpreter each time.
+SQLite checks its interrupt flag in each loop of a statement anyway, so this costs a statement nothing. A progress
+handler would be a callback in Python, and wait for the interpreter lock each time.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 from milepost import limits
 from milepost.errors import QueryTooCostly, TransactionAborted
 
-LOOK_S: Final = 0.05  # between looks at what runs; nobody looks while nothing does
-WALL: Final = 5  # times its limit that a statement may take by the clock, where it waits for a disk or a processor
-REST: Final = 200  # looks at nothing, after which the thread ends
+LOOK_S: Final = 0.05  # between checks of running statements
+WALL: Final = 5  # times its CPU limit that a statement may take by the clock, if it waits for a disk or a processor
+REST: Final = 200  # checks without a running statement, after which the thread ends
 
 
 class WatchedStatement:
-    """A statement under way."""
+    """A running statement."""
 
     __slots__ = ("_began", "_clock", "_most_ms", "_wall", "connection", "interrupted")
 
@@ -36,12 +36,12 @@ class WatchedStatement:
 
     @property
     def used_s(self) -> float:
-        """The time of its thread's processor so far: a busy machine makes no statement costly."""
+        """CPU seconds of its thread so far: a busy machine does not make a statement costly."""
         return time.clock_gettime(self._clock) - self._began
 
     @property
     def taken_s(self) -> float:
-        """What it went over: the processor's time, or else that of the clock."""
+        """The seconds that exceeded the limit: CPU time, or else wall-clock time."""
         used_s = self.used_s
         return used_s if used_s * 1_000 > self._most_ms else time.monotonic() - self._wall
 
@@ -52,7 +52,7 @@ class WatchedStatement:
 
 
 class Watch:
-    """One for a database file. Its thread is there while statements are."""
+    """One for each database file. Its thread runs while there are statements."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,7 +62,7 @@ class Watch:
 
     @contextmanager
     def over(self, connection: sqlite3.Connection, most_ms: int) -> Iterator[WatchedStatement]:
-        """Watch what is run on a connection; `QueryTooCostly` when it took longer, and was interrupted."""
+        """Watch a connection for the block; `QueryTooCostly` when a statement took too long and was interrupted."""
         if self._halted.is_set():
             raise stopping()
         run = WatchedStatement(connection, most_ms)
@@ -83,11 +83,11 @@ class Watch:
                 raise stopping() from None
             raise too_long(run.taken_s) from None
         finally:
-            with self._lock:  # from here on nobody interrupts the connection, whatever runs on it next
+            with self._lock:  # from here on the connection is not interrupted
                 self._running.discard(run)
 
     def halt(self) -> None:
-        """Interrupt what runs, and let nothing begin any more."""
+        """Interrupt the running statements, and let no further ones begin."""
         self._halted.set()
 
     def _look(self) -> None:
@@ -106,7 +106,7 @@ class Watch:
 
 
 def too_long(seconds: float) -> QueryTooCostly:
-    """The error about a statement that was ended."""
+    """The error for a statement that took too long."""
     return QueryTooCostly(
         "QUERY_MS",
         int(seconds * 1_000),
@@ -116,12 +116,12 @@ def too_long(seconds: float) -> QueryTooCostly:
 
 
 def too_much_text() -> QueryTooCostly:
-    """The error about a text that is too long for what an expression does with it; see `query.sql.lengths`."""
+    """The error for a text that is too long for an expression that uses it; see `query.sql.lengths`."""
     maximum = limits.QUERY_VALUE_BYTES
     what = "bytes of text that a predicate, an order or a priority function goes over in one message"
     return QueryTooCostly("QUERY_VALUE_BYTES", maximum + 1, maximum, what)
 
 
 def stopping() -> TransactionAborted:
-    """The error about a statement that was not begun, or was ended, because its process ends."""
+    """The error for a statement that was refused or interrupted because the process is ending."""
     return TransactionAborted("the broker is stopping, and looks for no more messages: run the transaction again")

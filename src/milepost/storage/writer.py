@@ -1,4 +1,4 @@
-"""The writer: a thread that commits whatever waits, in groups."""
+"""The writer: a thread that commits waiting operations in groups."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from milepost.storage.execution import POSTPONED
 from milepost.storage.store import Crowded, Store
 from milepost.storage.upkeep import UpkeepStep
 
-GROUP_BYTES: Final = 8 << 20  # of batches in one transaction: some ten milliseconds of a disk
-GROUP_OPERATIONS: Final = 10_000  # the same for what has no batches
-PARTS: Final = 8  # that a group falls into of which too much fails
+GROUP_BYTES: Final = 8 << 20  # of batches in one transaction: a disk takes some ten milliseconds
+GROUP_OPERATIONS: Final = 10_000  # the same for operations without batches
+PARTS: Final = 8  # into which a group is split when too many of its operations fail
 MAINTAIN_S: Final = 1.0  # seconds from a cycle of upkeep that found nothing to do to the next one
-MAINTAIN_SHARE: Final = 200  # times as long as a step took, until the next one: half a percent of the writer's time,
-BEHIND_SHARE: Final = 3  # and a quarter of it when it has been behind for long: no traffic outruns it for ever
-BEHIND_STEP: Final = 4  # by which the first becomes the second, each second: a burst of a minute is hardly disturbed
-MAINTAIN_MOST_S: Final = 3.0  # seconds until the next step, however long one took: what was slow may not be any more
-COSTLY_S: Final = 0.1  # seconds for a client's expressions, beyond which it is one of those that share half the time
-COSTLY_CLIENTS: Final = 10_000  # of these that are remembered
+MAINTAIN_SHARE: Final = 200  # pause after a step, in multiples of its duration: half a percent of the writer's time,
+BEHIND_SHARE: Final = 3  # and a quarter when it has been behind for long, so that it keeps up with any traffic
+BEHIND_STEP: Final = 4  # decrease of the first each second, down to the second: a burst of a minute is hardly disturbed
+MAINTAIN_MOST_S: Final = 3.0  # most seconds until the next step, however long one took: the next may be faster
+COSTLY_S: Final = 0.1  # seconds of a client's expressions, from which it is costly: costly clients share half the time
+COSTLY_CLIENTS: Final = 10_000  # most costly clients that are remembered
 AWAY: Final = "the store went away in the middle of a commit, and is not back: see that it runs, then try again"
 _log: Final = logging.getLogger(__name__)
 
@@ -33,14 +33,14 @@ Done = Callable[[list[tuple[Any, Any]], list[Entry]], None]
 
 
 class _Given(NamedTuple):
-    operation: Operation | None  # None: `session` goes on, or `function` is called
+    operation: Operation | None  # None: `session` resumes, or `function` is called
     context: Any
     session: Hashable | None
     function: Callable[[], None] | None = None
 
 
 class _Held(NamedTuple):
-    """A group whose commit is in doubt. `operations` is the very list that the store was given: it knows it by that."""
+    """A group whose commit is in doubt. `operations` is the list object that the store got: it compares by `is`."""
 
     chosen: list[_Given]
     operations: list[Operation]
@@ -53,12 +53,12 @@ _UNTOLD: Final = object()  # the outcome of an operation that is held
 class MaintenancePace:
     """When the next step of upkeep is due, by a monotonic clock.
 
-    Steps that work follow each other at once while nobody writes. Beside writes, and while they only look, upkeep has
-    its share of the writer's time, whatever the traffic. The share grows with each second until it has caught up.
+    Without writes, a step that changed something is followed by the next at once. Otherwise upkeep gets its share of
+    the writer's time, whatever the traffic. The share grows with each second until upkeep has caught up.
     """
 
     def __init__(self, rest_s: float, now: float, most_s: float = MAINTAIN_MOST_S) -> None:
-        """`most_s` bounds every rest: a broker says within a step that it is alive."""
+        """`most_s` bounds every pause: a step also renews the broker's lease."""
         self._rest_s = min(rest_s, most_s)
         self._most_s = min(most_s, MAINTAIN_MOST_S)
         self._wrote = False
@@ -66,11 +66,11 @@ class MaintenancePace:
         self.due = now + self._rest_s
 
     def wrote(self) -> None:
-        """A group was written."""
+        """Called after a group is written."""
         self._wrote = True
 
     def stepped(self, began: float, now: float, step: UpkeepStep) -> None:
-        """A step is done."""
+        """Called after a step."""
         at_once = step.worked and not self._wrote
         if not step.more:
             self._caught_up = now
@@ -81,16 +81,16 @@ class MaintenancePace:
 
 
 class Writer:
-    """Takes operations from any thread and commits them in the order they came; whatever waits goes together.
+    """Takes operations from any thread and commits them in order; those that wait are committed as one group.
 
     `done(results, entries)` is called in the writer's thread after each group: `results` pairs each operation's context
-    with its outcome, which may be an error, and `entries` is what the log has got. When a group fails, its sessions are
-    broken: what they give after it fails in the same way, so that nothing overtakes what failed, until `resume` has
-    come through the queue. After `Fenced` everything fails, and `over` is that error; when it was upkeep that found
-    out, `done` is called without results.
+    with its outcome, which may be an error, and `entries` are the new entries of the log. When a group fails, its
+    sessions are broken: their later operations fail with the same error, so that none overtakes a failed one, until a
+    `resume` in the queue is reached. After `Fenced` all operations fail, and `over` is that error; when a step of
+    upkeep raised it, `done` is called without results.
 
-    A group whose commit is in doubt is held: `done` is not called for it until the store is back and says whether the
-    commit happened; if it did not, the group is written then. What is given meanwhile fails.
+    A group whose commit is in doubt is held: `done` is not called for it until the store is back and it is known
+    whether the commit happened; if not, the group is written then. Operations given meanwhile fail.
     """
 
     def __init__(self, store: Store, *, time_us: Callable[[], int], done: Done, maintain_s: float = MAINTAIN_S) -> None:
@@ -104,11 +104,11 @@ class Writer:
         self._closing = False
         self._broken: dict[Hashable, MilepostError] = {}
         self._over: Fenced | None = None  # set once another process has the log
-        self._costly: dict[Hashable, None] = {}  # clients whose expressions took long, the last time
-        self._resting: deque[_Given] = deque()  # what they want, until `_rested`
+        self._costly: dict[Hashable, None] = {}  # clients whose last expressions took long
+        self._resting: deque[_Given] = deque()  # their operations, until the time `_rested`
         self._rested = 0.0
         self._held: _Held | None = None
-        self._hurries = False  # what is in doubt is not held
+        self._hurries = False  # commits in doubt are not held any more
         self._begin()
 
     def _begin(self) -> None:
@@ -117,27 +117,27 @@ class Writer:
 
     @property
     def over(self) -> Fenced | None:
-        """Why nothing will be written any more: another process has the log."""
+        """The error of every further operation, once another process has the log; None before."""
         return self._over
 
     def give(self, operation: Operation, context: Any = None, session: Hashable | None = None) -> None:
-        """Have an operation written. `session` is whose order counts: a connection's, a subscription's."""
+        """Queue an operation. `session` is the unit of ordering: a connection or a subscription."""
         self._put(_Given(operation, context, session))
 
     def resume(self, session: Hashable) -> None:
-        """The session knows what failed: what it gives from here on is written again."""
+        """Called when the session knows of its failure: its operations from here on are written again."""
         self._put(_Given(None, None, session))
 
     def call(self, function: Callable[[], None]) -> None:
-        """Run something in the writer's thread, after what was given before it and before what comes after."""
+        """Run a function in the writer's thread, in order with the operations."""
         self._put(_Given(None, None, None, function))
 
     def hurry(self) -> None:
-        """Somebody waits for all outcomes, to end: tell of a commit in doubt that it is, with the next look at it."""
+        """The process ends soon: report a commit that is still in doubt at the next check as such, with `InDoubt`."""
         self._hurries = True
 
     def close(self) -> None:
-        """Write what was given, then end. Does not close the store. Not to be called from `done`."""
+        """Write the operations given so far, then end. Does not close the store. Must not be called from `done`."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -173,7 +173,7 @@ class Writer:
         self._settle_held(last=True)
 
     def _group(self) -> list[_Given]:
-        """What is written next: up to the bounds of a group, or a single call."""
+        """The next group: operations up to the bounds of a group, or a single call."""
         if self._resting and not self._resting_s():
             self._waiting.extendleft(reversed(self._resting))
             self._resting.clear()
@@ -193,17 +193,17 @@ class Writer:
         return group
 
     def _rests(self, operation: Operation | None) -> bool:
-        """Whether an operation is of a client that has to wait."""
+        """Whether the client of an operation is costly and has to wait."""
         if not self._costly or not isinstance(operation, Work) or operation.client not in self._costly:
             return False
         return self._resting_s() > 0
 
     def _resting_s(self) -> float:
-        """Seconds until clients whose expressions took long are served again."""
+        """Seconds until costly clients are served again."""
         return 0.0 if self._closing else max(0.0, self._rested - time.monotonic())
 
     def _rest(self, chosen: list[_Given], asked_s: Mapping[int, float]) -> None:
-        """Note how long clients' expressions took. Where that was long, the writer is for others for as long again."""
+        """Record how long clients' expressions took. Costly clients then wait for the same time."""
         totals: dict[Hashable, float] = {}
         for place, seconds in asked_s.items():
             operation = chosen[place].operation
@@ -222,7 +222,7 @@ class Writer:
         if group[0].function is not None:
             try:
                 group[0].function()
-            except Exception:  # a fault of ours, or of whoever gave it; what else waits is still to be written
+            except Exception:  # a bug; the other operations must still be written
                 _log.exception("a call in the writer's thread")
             return
         self._settle_held()
@@ -246,7 +246,7 @@ class Writer:
     def _report(
         self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]], entries: list[Entry]
     ) -> None:
-        """Tell what came of operations. What is postponed goes into the next group; of what is held, nobody is told."""
+        """Report outcomes. Postponed operations go into the next group; held ones are not reported."""
         if any(outcome is POSTPONED for _, outcome in results):
             postponed = [given for given, place in zip(chosen, places, strict=True) if results[place][1] is POSTPONED]
             with self._lock:
@@ -257,7 +257,7 @@ class Writer:
         self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]],
         operations: list[Operation] | None = None,
     ) -> list[Entry]:  # fmt: skip
-        """Write operations as one group; or, when some of them cannot be, so that the others do not suffer for it."""
+        """Write operations as one group; when some cannot be written, in smaller groups, so that the others succeed."""
         if self._held is not None:
             self._fail(StoreUnavailable(AWAY), chosen, places, results)
             return []
@@ -275,7 +275,7 @@ class Writer:
             if type(error) is StoreError and len(chosen) > 1:
                 return self._apart(chosen, places, results, 1)
             self._fail(error, chosen, places, results)
-        except Exception as error:  # a fault of ours, or something that no database takes
+        except Exception as error:  # a bug, or a value that no database accepts
             _log.exception("writing %d operations", len(chosen))
             if len(chosen) > 1:
                 return self._apart(chosen, places, results, 1)
@@ -293,7 +293,7 @@ class Writer:
         return held
 
     def _settle_held(self, *, last: bool = False) -> None:
-        """Find out what became of a commit in doubt, before anything else is written; the `last` time, tell anyhow."""
+        """Settle a commit in doubt before anything else is written; if `last`, report it even if still in doubt."""
         held = self._take_held()
         if held is None:
             return
@@ -309,7 +309,7 @@ class Writer:
     def _apart(
         self, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]], size: int
     ) -> list[Entry]:
-        """Write operations in groups of so many. What follows a failure of its session fails in the same way."""
+        """Write operations in groups of `size`. After a failure, later operations of its session fail, too."""
         entries: list[Entry] = []
         for start in range(0, len(chosen), size):
             some: list[_Given] = []
@@ -328,7 +328,7 @@ class Writer:
         return entries
 
     def _spared(self, given: _Given) -> tuple[_Given, MilepostError | None]:
-        """An operation without what belongs to broken sessions; or the error, when all of it does."""
+        """An operation without the rows of broken sessions; or the error, when its only session is broken."""
         if type(given.operation) is not AppendRows:
             return given, self._broken.get(given.session)
         assert isinstance(given.session, tuple)
@@ -352,7 +352,7 @@ class Writer:
     def _tell(self, results: list[tuple[Any, Any]], entries: list[Entry]) -> None:
         try:
             self._done(results, entries)
-        except Exception:  # as when its event loop is closed: what was given is written all the same
+        except Exception:  # for example, its event loop is closed: further operations are still written
             _log.exception("telling of %d operations", len(results))
 
     def _maintain(self) -> UpkeepStep:
@@ -368,7 +368,7 @@ class Writer:
             self._over = error
             self._tell([], [])
         except StoreUnavailable as error:
-            _log.debug("upkeep of the store: %s", error)  # that it is away is in the log: see `outage`
+            _log.debug("upkeep of the store: %s", error)  # `outage` has logged this
         except MilepostError as error:
             _log.warning("upkeep of the store: %s", error)
         return UpkeepStep(more=False, worked=False)
@@ -387,5 +387,5 @@ def _size(operation: Operation | None) -> int:
     if isinstance(operation, Work):
         return operation.size
     if type(operation) is Publish:
-        return GROUP_BYTES  # perhaps many times that: nothing more goes together with it
+        return GROUP_BYTES  # perhaps many times that: it ends its group
     return 0
