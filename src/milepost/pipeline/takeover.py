@@ -35,7 +35,7 @@ def take_over(client: Client, progress: ProgressSetting, folder: Path) -> str:
         other = getattr(last, "sink", None)  # missing in rows of older versions
         if _closed(client, own) or (other not in (None, own) and not _closed(client, other)):
             raise ConfigError(
-                f"pipeline {topics.pipeline!r} has continued with another checkpoint than {folder.parent};  "
+                f"pipeline {topics.pipeline!r} has continued with another checkpoint than {folder.parent}; "
                 "remove that folder, and it continues at its last progress"
             )
         return own
