@@ -48,13 +48,13 @@ def tier1(world: World, count: int, lanes: int = 2) -> dict[str, float]:
     world.spark  # noqa: B018, the session of this process is what the runner uses
     with Runner(pipeline, checkpoint=folder, once=True, keep_session=True) as runner:
         runner.run()
-        progress = [row for _, _, row in Tail(world.client, OwnTopics(name).progress).news()]
+        commits = [row for _, _, row in Tail(world.client, OwnTopics(name).progress).news()]
     out = rows_in(world.client, f"{name}-out")
-    progress.sort(key=lambda row: row.at)
+    commits.sort(key=lambda row: row.at)
     done: dict[int, int] = {}
-    warm = len(progress) // 4  # the first micro-batches compile: sustained is what follows
+    warm = len(commits) // 4  # the first micro-batches compile: sustained is what follows
     progress: list[tuple[float, int]] = []
-    for row in progress:
+    for row in commits:
         done[row.lane] = row.position
         progress.append((row.at.timestamp(), sum(done.values())))
     (start, first), (end, last) = progress[warm], progress[-1]
@@ -63,7 +63,7 @@ def tier1(world: World, count: int, lanes: int = 2) -> dict[str, float]:
         "events_per_s": (last - first) / (end - start),
         "events": last,
         "results": out,
-        "micro_batches": len(progress),
+        "micro_batches": len(commits),
     }
 
 
