@@ -187,7 +187,7 @@ def test_a_checkpoint_of_another_pipeline_is_refused(broker: str, tmp_path: Path
     with pytest.raises(ConfigError, match="belongs to pipeline 'own', not to 'other'"):
         with Runner(Pipeline.from_toml(RULES.format(name="other", broker=broker)), checkpoint=tmp_path / "own"):
             pass
-    with pytest.raises(ConfigError, match="is of 2 lanes, and there are 3 now"):
+    with pytest.raises(ConfigError, match="has 2 lanes, and there are 3 now"):
         with Runner(replace(pipeline, lanes=3), checkpoint=tmp_path / "own"):
             pass
     (tmp_path / "junk").mkdir()
