@@ -7,7 +7,7 @@ columns, which raises the errors.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.batch import atoms
@@ -33,6 +33,7 @@ class RowCodec:
         flat = layout.flat
         self.layout: Final = layout
         self._fingerprint = fingerprint
+        self._row_head = _HEAD.pack(STAMPED_ROW, fingerprint)  # behind the checksum
         wide = [shape for shape in flat.fixed if width(shape) >= 4]
         narrow = flat.fixed[len(wide) :]
         self._offsets = len(flat.var) + 1 if flat.var else 0
@@ -55,10 +56,9 @@ class RowCodec:
             if isinstance(shape, AtomShape) and (bounds := _bounds(shape.type)) is not None
         ]
 
-    def are_rows(self, datas: Sequence[Buffer]) -> bool:
-        """Whether each batch has one row of this schema, with its ID."""
-        head = _HEAD.pack(STAMPED_ROW, self._fingerprint)
-        return all(data[4:16] == head for data in datas)
+    def is_row(self, data: Buffer) -> bool:
+        """Whether a batch has one row of this schema, with its ID."""
+        return data[4:16] == self._row_head
 
     @classmethod
     def compile(cls, layout: Layout, fingerprint: int) -> RowCodec | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from milepost.batch.neighbours import ENTRY, join_encoded, runs
 from milepost.operations import StoredEntry
 from milepost.schema import Schema
-from milepost.storage.lookups import TIME
+from milepost.storage.lookups import TIME, TIMES
 
-RUN_ENTRIES: Final = 64  # joined in one step, which takes some milliseconds and delays all writes
+RUN_ENTRIES: Final = 128  # joined in one step, which takes some milliseconds and delays all writes
 RUN_WORTH: Final = 32  # a run of this many entries is worth a step, however small they are
 LARGE_BYTES: Final = ENTRY.bytes // 2  # entries of this size stay as they are
 LARGE_ROWS: Final = ENTRY.rows // 2  # the same in rows
@@ -43,18 +45,15 @@ def run_of(entries: Sequence[EntryHeader]) -> tuple[list[EntryHeader], int]:
     done = entries[0].first
     *full, run = runs(entries, [entry.bytes for entry in entries], [entry.rows for entry in entries], RUN, _follows)
     for each in full:
+        if len(each) == RUN_ENTRIES:  # only the bound of a step ends it: it can still grow
+            each = _balanced(each)
         if len(each) > 1:
             return each, done
         done = each[0].first + each[0].rows
     if run[0].large:
         return [], run[0].first + run[0].rows
-    while run and not _worth(run):
-        sizes = [item.bytes for item in run]
-        largest = sizes.index(max(sizes))
-        if len(run) < RUN_WORTH:
-            return [], done
-        run = run[largest + 1 :]
-    return run, done
+    run = _balanced(run)
+    return (run if _worth(run) else []), done
 
 
 def _follows(run: list[EntryHeader], entry: EntryHeader) -> bool:
@@ -63,11 +62,25 @@ def _follows(run: list[EntryHeader], entry: EntryHeader) -> bool:
     return not entry.after and last.first + last.rows == entry.first and last.rows < LARGE_ROWS > entry.rows
 
 
+def _balanced(run: list[EntryHeader]) -> list[EntryHeader]:
+    """The end of a run in which no entry is larger than all others together."""
+    while run:
+        sizes = [entry.bytes for entry in run]
+        largest = max(sizes)
+        if largest * 2 <= sum(sizes):
+            break
+        run = run[sizes.index(largest) + 1 :]
+    return run
+
+
 def _worth(run: list[EntryHeader]) -> bool:
-    sizes = [entry.bytes for entry in run]
-    total = sum(sizes)
-    enough = total >= LARGE_BYTES or sum(entry.rows for entry in run) >= LARGE_ROWS or len(run) >= RUN_WORTH
-    return len(run) > 1 and enough and max(sizes) * 2 <= total
+    if len(run) < 2:
+        return False
+    return (
+        len(run) >= RUN_WORTH
+        or sum(entry.bytes for entry in run) >= LARGE_BYTES
+        or sum(entry.rows for entry in run) >= LARGE_ROWS
+    )
 
 
 def join(
@@ -93,11 +106,12 @@ def join(
 
 def _times(run: Sequence[StoredEntry]) -> bytes:
     """The first row of each entry and the time it was stored; adjacent entries of one time share a pair."""
-    pairs: list[tuple[int, int]] = []
+    known = [entry.times or TIME.pack(0, entry.time_us) for entry in run]
+    pairs = np.frombuffer(b"".join(known), TIMES).copy()
     base = run[0].first
-    for entry in run:
-        known = TIME.iter_unpack(entry.times) if entry.times else [(0, entry.time_us)]
-        for row, time_us in known:
-            if not pairs or pairs[-1][1] != time_us:
-                pairs.append((entry.first - base + row, time_us))
-    return b"".join(TIME.pack(*pair) for pair in pairs)
+    pairs["row"] += np.repeat(
+        np.array([entry.first - base for entry in run], "<u4"), [len(times) // TIME.size for times in known]
+    )
+    changes = np.ones(len(pairs), bool)
+    changes[1:] = pairs["time_us"][1:] != pairs["time_us"][:-1]
+    return pairs[changes].tobytes()

@@ -34,6 +34,7 @@ SINGLE_ENTRIES: Final = 4_096  # the same for entries of one row each, which are
 SINGLE_BYTES: Final = 1_024  # if each is at most this large
 _HEADS: Final = np.dtype([("checksum", "<u4"), ("word", "<u4"), ("fingerprint", "<u8")])  # the layout of HEADER
 _PLACE: Final = struct.Struct("<qqqqI")
+TIMES: Final = np.dtype([("row", "<u4"), ("time_us", "<u8")])  # the same as a table
 TIME: Final = struct.Struct("<IQ")  # of a joined entry: a row, and the time it and the next rows were stored
 
 

@@ -224,6 +224,25 @@ def test_runs_are_neighbours_within_bounds(drawn: list[tuple[int, int, bool, boo
         assert done <= run[0].first
 
 
+@given(st.integers(1, 3_000), st.integers(1, 300))
+def test_compaction_writes_a_row_a_few_times_only(rows: int, size: int) -> None:
+    """Entries of one row each. A joined entry that took every new neighbour would be written again for each of them."""
+    entries = [EntryHeader(first, 1, size, False) for first in range(rows)]
+    written, done = 0, 0
+    while True:
+        window = [entry for entry in entries if entry.first >= done][: 2 * compaction.RUN_ENTRIES]
+        run, done = run_of(window)
+        if not run:
+            break
+        joined = EntryHeader(run[0].first, sum(e.rows for e in run), sum(e.bytes for e in run), False)
+        written += joined.rows
+        at = entries.index(run[0])
+        entries[at : at + len(run)] = [joined]
+    assert sum(entry.rows for entry in entries) == rows
+    assert len(entries) < 2 * compaction.RUN_WORTH
+    assert written <= rows * 8
+
+
 def test_space_is_given_back(sqlite_rig: Rig) -> None:
     rig = sqlite_rig
     store = rig.open()
