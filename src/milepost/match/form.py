@@ -17,7 +17,7 @@ from milepost.match.codes import EVERYTHING, GREATEST, LEAST, NULL, CodeSpan, Co
 from milepost.match.columns import CodeColumns, IndexedField
 from milepost.query import typed
 from milepost.query.like import Pattern
-from milepost.query.typed import Typed
+from milepost.query.typed import MIRRORED, Typed
 
 Term: TypeAlias = tuple[int, int, int]
 Clause: TypeAlias = tuple[Term, ...]
@@ -28,7 +28,6 @@ OUTSIDE: Final = 4  # items of a `not in` that become terms; these are tested on
 _SAFE: Final = 1 << 62  # integers below are far from the shared codes
 
 _NOT: Final = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Form(NamedTuple):
@@ -128,7 +127,7 @@ class FormBuilder:
         if type(right) is not typed.Const:
             if type(left) is not typed.Const:
                 return None
-            sign, left, right = _MIRRORED[sign], right, left
+            sign, left, right = MIRRORED[sign], right, left
         field = self._columns.field(left)
         assert isinstance(right, typed.Const)
         return None if field is None else self._compared(field, sign if wanted else _NOT[sign], right)

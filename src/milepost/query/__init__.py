@@ -3,8 +3,7 @@
 ::
 
     query.lark, parser          text -> AST                 ast, lexeme, printer, source
-    checker, calls, clauses     AST -> typed AST            kinds, location, scope, functions, aggregate, header,
-                                                            literal
+    checker, calls, clauses     AST -> typed AST            kinds, location, scope, functions, header, literal
     shape                       a fast path for texts that differ only in their literals
     typed                       the typed AST: the input of every back end
     python/                     back end: one message at a time; the reference

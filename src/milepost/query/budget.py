@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class Budget:
     """The remaining steps."""
 
-    __slots__ = ("_left", "_limit", "_steps")
+    __slots__ = ("_left", "_limit")
 
     def __init__(self, steps: int, limit: str) -> None:
         """`limit` is the name of the constant for the error."""
-        self._left = self._steps = steps
+        self._left = steps
         self._limit = limit
 
     @classmethod
@@ -42,12 +42,8 @@ class Budget:
         """Take steps off the budget. Raises `QueryTooCostly` when it has too few."""
         self._left -= steps
         if self._left < 0:
-            raise QueryTooCostly(
-                self._limit,
-                getattr(limits, self._limit) - self._left,
-                getattr(limits, self._limit),
-                "steps of evaluating a query, beyond those for the size of its messages",
-            )
+            spent = getattr(limits, self._limit) - self._left
+            require(self._limit, spent, "steps of evaluating a query, beyond those for the size of its messages")
 
 
 def require(limit: str, value: int, what: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from milepost.query import ast, clauses, kinds, subnet, typed
-from milepost.query.aggregate import aggregated
 from milepost.query.functions import AGGREGATES, FUNCTIONS, NETWORK, SPECIAL, matching, usage
 from milepost.query.kinds import IDENT, INTEGER, NULL, Scalar
 from milepost.query.literal import folded
@@ -107,7 +106,7 @@ def _aggregate(checker: Checker, node: ast.Call, scope: Scope) -> Typed:
         where = None if of_each is None else checker.boolean(of_each, inner, "count")
         return typed.Fold("count", bindings, where, None, INTEGER)
     if of_each is not None:
-        return aggregated(checker, node, bindings, None, checker.scalar(of_each, inner))
+        return clauses.aggregated(checker, node, bindings, None, checker.scalar(of_each, inner))
     if not isinstance(element.kind, Scalar):
         checker.fail(f"{node.name} needs to know what of each element: {node.name}({shown(path)}, …)", node.at)
-    return aggregated(checker, node, bindings, None, element.read)
+    return clauses.aggregated(checker, node, bindings, None, element.read)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from milepost import limits
 from milepost.query import ast, kinds, typed
-from milepost.query.aggregate import aggregated
-from milepost.query.kinds import BOOLEAN, INTEGER, Scalar
+from milepost.query.kinds import BOOLEAN, DOUBLE, INTEGER, NULL, Scalar
 from milepost.query.location import Location, described, shown, unknown
 from milepost.query.scope import Scope, VariableScope
-from milepost.query.typed import ROOT, Binding, Const, Typed
+from milepost.query.typed import ROOT, Binding, Const, Typed, scalar
 
 if TYPE_CHECKING:
     from milepost.query.checker import Checker
@@ -63,7 +62,7 @@ def ordering(checker: Checker, select: ast.Select) -> tuple[typed.Sorting, ...]:
 def sorting(checker: Checker, item: ast.OrderItem, scope: Scope) -> typed.Sorting:
     """One key of an order of messages."""
     key = checker.scalar(item.expression, scope)
-    if key.kind == kinds.NULL:
+    if key.kind == NULL:
         checker.fail("null alone orders nothing", item.expression.at)
     return typed.Sorting(key, item.descending)
 
@@ -88,6 +87,24 @@ def subquery(checker: Checker, node: ast.Call, select: ast.Select, outer: Scope)
             f"{node.name} takes values, and {shown(what)} is {described(body.kind)}; select an attribute", what.at
         )
     return aggregated(checker, node, bindings, clauses.where, body)
+
+
+def aggregated(
+    checker: Checker, node: ast.Call, bindings: tuple[Binding, ...], where: Typed | None, body: Typed
+) -> Typed:
+    """An aggregate other than `count` over a body, with the kind of its value."""
+    kind = scalar(body)
+    if node.name in ("any", "all"):
+        if kind not in (BOOLEAN, NULL):
+            checker.fail(f"{node.name} takes a predicate, and this is {described(kind)}", node.at)
+        return typed.Fold(node.name, bindings, where, Const(None, BOOLEAN) if kind == NULL else body, BOOLEAN)
+    if kind == NULL:
+        return body
+    if node.name in ("sum", "avg"):
+        if not kinds.is_number(kind):
+            checker.fail(f"{node.name} takes numbers, and this is {described(kind)}", node.at)
+        kind = DOUBLE if node.name == "avg" else kinds.summed(kind)
+    return typed.Fold(node.name, bindings, where, body, kind)
 
 
 @dataclass(frozen=True, slots=True)

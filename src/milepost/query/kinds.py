@@ -128,6 +128,11 @@ def comparable(left: Scalar, right: Scalar) -> bool:
     return left == right or {left, right} == {IDENT, INTEGER}
 
 
+def summed(kind: Scalar) -> Scalar:
+    """The kind of a sum of numbers: a decimal gets all the digits there are."""
+    return decimal(limits.DECIMAL_DIGITS, kind.scale) if kind.name == "decimal" else kind
+
+
 def common(kinds: Iterable[Scalar]) -> Scalar | None:
     """The kind to which values of all these kinds can be converted, for `coalesce`; None when there is none."""
     found = NULL

@@ -97,15 +97,14 @@ class Location:
 
     def element(self, variable: int) -> Location:
         """The location of a new variable that takes each element of the list here, or each node of the reference."""
+        kind: PlaceType
         match self.type:
             case List(item):
-                return self._variable(variable, item)
+                kind = item
             case kinds.Nodes(target):
-                return self._variable(variable, kinds.NodeKind(target))
+                kind = kinds.NodeKind(target)
             case _:
                 raise WrongStep(f"{self.written or 'this'} is {described(self.kind)}, and not a list")
-
-    def _variable(self, variable: int, kind: PlaceType) -> Location:
         return replace(self, variable=variable, steps=(), written="it")._to(kind)
 
     def step(self, step: str | int) -> Location:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property, total_ordering
+from functools import cached_property, cmp_to_key
 from typing import Any
 
 from milepost.query import ast, clauses
@@ -26,15 +26,16 @@ class Ordering:
     def key(self, message: Any, header: Mapping[str, Any] | None = None) -> Any:
         """A sort key for messages: `sorted(messages, key=order.key)`. `header` is as for expressions."""
         moment = Moment(message, header)
-        return _Key([evaluate(moment) for evaluate in self._evaluate], self._signs)
+        return self._comparable([evaluate(moment) for evaluate in self._evaluate])
 
     @cached_property
     def _evaluate(self) -> list[Any]:
         return [compiled(item.key) for item in self.keys]
 
     @cached_property
-    def _signs(self) -> list[int]:
-        return [-1 if item.descending else 1 for item in self.keys]
+    def _comparable(self) -> Any:
+        signs = [-1 if item.descending else 1 for item in self.keys]
+        return cmp_to_key(lambda left, right: compared(left, right, signs))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("text", "schema", "keys")}  # without the closures
@@ -49,26 +50,6 @@ class Ordering:
 
     def __repr__(self) -> str:
         return f"<Ordering {self.text!r} over {self.schema.name}>"
-
-
-@total_ordering
-class _Key:
-    __slots__ = ("signs", "values")
-
-    def __init__(self, values: list[Any], signs: list[int]) -> None:
-        self.values = values
-        self.signs = signs
-
-    def _order(self, other: _Key) -> int:
-        return compared(self.values, other.values, self.signs)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self._order(other) == 0
-
-    def __lt__(self, other: _Key) -> bool:
-        return self._order(other) < 0
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def ordering(text: str, schema: Schema) -> Ordering:

@@ -16,7 +16,6 @@ from milepost.batch.header import fingerprint_of
 from milepost.errors import CheckFailed, QueryError, SchemaError
 from milepost.query import typed
 from milepost.query.expression import Predicate, compile
-from milepost.query.kinds import BOOLEAN
 from milepost.schema.registry import Registry
 from milepost.schema.text import parse
 from milepost.schema.types import Schema
@@ -93,7 +92,5 @@ def rules(schema: Schema) -> tuple[tuple[str, Predicate], ...]:
             kept = compile(rule, schema)
         except QueryError as error:
             raise SchemaError(f"{schema.name}: invalid rule: {error}") from error
-        broken = typed.IsTrue(kept.root, False)
-        assert broken.kind == BOOLEAN
-        found.append((rule, Predicate(rule, schema, kept.tree, broken)))
+        found.append((rule, Predicate(rule, schema, kept.tree, typed.IsTrue(kept.root, False))))
     return tuple(found)

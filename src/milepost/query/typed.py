@@ -19,12 +19,13 @@ the number of units in its last place: `Const(1990, decimal(4,2))` is 19.90.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeAlias
 
 from milepost.query.kinds import BOOLEAN, STRING, Kind, Scalar
 from milepost.query.like import Pattern
 
+MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}  # for operands that are swapped
 ROOT = 0  # the variable of the message, or of the root node of a message type; inner variables count up from it
 
 
@@ -100,7 +101,7 @@ class CaseName:
     """The name of the case a variant is in."""
 
     variant: ReadPath
-    kind: Scalar = field(default=STRING, init=False)
+    kind: ClassVar[Scalar] = STRING
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,83 +139,79 @@ class Convert:
     kind: Scalar
 
 
+class _Test:
+    __slots__ = ()
+    kind: ClassVar[Scalar] = BOOLEAN
+
+
 @dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(_Test):
     """A comparison of two values. `docs/query.md` defines it for numbers of different kinds."""
 
     operator: str  # = <> < <= > >=
     left: Typed
     right: Typed
-    kind: Scalar = field(default=BOOLEAN, init=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class Between(_Test):
     """`low <= operand and operand <= high`, with the operand evaluated once."""
 
     operand: Typed
     low: Typed
     high: Typed
-    kind: Scalar = field(default=BOOLEAN, init=False)
 
 
 @dataclass(frozen=True, slots=True)
-class In:
+class In(_Test):
     """Whether the operand equals one of the items."""
 
     operand: Typed
     items: tuple[Typed, ...]
-    kind: Scalar = field(default=BOOLEAN, init=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class Like(_Test):
     """Whether a string matches a pattern."""
 
     operand: Typed
     pattern: Pattern
-    kind: Scalar = field(default=BOOLEAN, init=False)
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(_Test):
     """Whether there is no value; never null itself. The operand may be a structure."""
 
     operand: Typed
-    kind: Scalar = field(default=BOOLEAN, init=False)
 
 
 @dataclass(frozen=True, slots=True)
-class IsTrue:
+class IsTrue(_Test):
     """Whether a boolean is known to be `wanted`; never null itself."""
 
     operand: Typed
     wanted: bool
-    kind: Scalar = field(default=BOOLEAN, init=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(_Test):
     """The other boolean."""
 
     operand: Typed
-    kind: Scalar = field(default=BOOLEAN, init=False)
 
 
 @dataclass(frozen=True, slots=True)
-class And:
+class And(_Test):
     """False if one term is, else null if one term is, else true."""
 
     terms: tuple[Typed, ...]
-    kind: Scalar = field(default=BOOLEAN, init=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Or:
+class Or(_Test):
     """True if one term is, else null if one term is, else false."""
 
     terms: tuple[Typed, ...]
-    kind: Scalar = field(default=BOOLEAN, init=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@
     frame       the rows being evaluated, and the spots of their variables
     spot        the end of a path in the columns of a batch
     paths       columns at the end of paths
-    arithmetic, exact, comparison, logic, text, address, functions     operations on columns
+    arithmetic, exact, comparison, text, address, functions     operations on columns
     aggregates  quantifiers and aggregates
     vector      columns of values, some of them null
     batches     from a batch to a mask or a column of its rows

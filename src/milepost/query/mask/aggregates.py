@@ -8,6 +8,7 @@ an empty one, so it is used only where no run is empty.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -15,13 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from milepost import limits
-from milepost.query.kinds import BYTES, DOUBLE, INTEGER, STRING, UUID, Nodes, Scalar
+from milepost.query.kinds import BYTES, DOUBLE, INTEGER, STRING, UUID, Nodes, Scalar, summed
 from milepost.query.mask import exact
 from milepost.query.mask.frame import RowFrame
 from milepost.query.mask.paths import numbers
 from milepost.query.mask.spot import Spot, follow
-from milepost.query.mask.vector import Bools, Index, PartialVector, TooMuch, Vector, both, gathered, merged, spread
+from milepost.query.mask.vector import Bools, Index, PartialVector, Vector, both, gathered, merged, require, spread
 from milepost.query.typed import Binding, Fold, cost, scalar
 from milepost.schema.flat import AtomShape, ListShape
 
@@ -96,8 +96,7 @@ def expanded(frame: RowFrame, binding: Binding, spot: Spot) -> tuple[RowFrame, I
         splits = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=splits[1:])
     n = int(splits[-1])
-    if n > limits.QUERY_BINDINGS:
-        raise TooMuch("QUERY_BINDINGS", n, "combinations of elements in one message")
+    require("QUERY_BINDINGS", n, "combinations of elements in one message")
     frame.origin.spend(n)
     inner = RowFrame(frame.origin, n, frame, lambda: np.repeat(np.arange(frame.n), np.diff(splits)))
     index = None
@@ -125,15 +124,15 @@ def _counted(kept: Bools | None, splits: Index) -> Index:
     return np.diff(totals[splits])
 
 
+@dataclass(frozen=True, slots=True)
 class _Runs:
     """The values of a body by run, without the values that are not kept or null."""
 
-    def __init__(self, body: Vector | None, kept: Bools | None, splits: Index, n: int, kind: Scalar) -> None:
-        self.kind = kind
-        self._body = body
-        self._kept = kept
-        self._splits = splits
-        self._n = n
+    _body: Vector | None
+    _kept: Bools | None
+    _splits: Index
+    _n: int
+    kind: Scalar
 
     def truths(self, wanted: bool) -> Bools:
         """Which runs have a value equal to `wanted`."""
@@ -144,9 +143,12 @@ class _Runs:
 
     def nulls(self) -> Bools | None:
         """Which runs have a null."""
-        if self._body is not None and self._body.known is None:
+        if self._body is None:
+            unknown = np.ones(self._n, np.bool_)
+        elif self._body.known is None:
             return None
-        unknown = np.ones(self._n, np.bool_) if self._body is None else ~_filled(self._body.known)
+        else:
+            unknown = ~self._body.known
         return _counted(both(unknown, self._kept), self._splits) > 0
 
     def known(self) -> tuple[Any, Index]:
@@ -167,11 +169,6 @@ class _Runs:
 
     def __len__(self) -> int:
         return len(self._splits) - 1
-
-
-def _filled(known: Bools | None) -> Bools:
-    assert known is not None
-    return known
 
 
 def _quantifier(decisive: bool) -> Callable[[_Runs, Scalar], Vector]:
@@ -216,7 +213,7 @@ def _sum(runs: _Runs, kind: Scalar) -> Vector | None:
 
 def _average(runs: _Runs, kind: Scalar) -> Vector | None:
     of = runs.kind
-    total = _sum(runs, of if of == DOUBLE else _widest(of))
+    total = _sum(runs, summed(of))
     if total is None:
         return None
     counts = np.diff(runs.known()[1])
@@ -224,10 +221,6 @@ def _average(runs: _Runs, kind: Scalar) -> Vector | None:
     with np.errstate(invalid="ignore", divide="ignore"):
         values = added / counts
     return Vector(values, both(total.known, numbers(values)))
-
-
-def _widest(kind: Scalar) -> Scalar:
-    return kind if kind == INTEGER else Scalar("decimal", limits.DECIMAL_DIGITS, kind.scale)
 
 
 def _extreme(least: bool) -> Callable[[_Runs, Scalar], Vector | None]:

@@ -130,7 +130,7 @@ def _in_pieces(
     except TooMuch as error:
         every = np.arange(origin.block.n) if rows is None else rows
         if len(every) == 1:
-            require(error.limit, error.amount, error.what)
+            require(*error.args)
         half = len(every) // 2
         return [*_in_pieces(evaluate, origin, every[:half]), *_in_pieces(evaluate, origin, every[half:])]
 

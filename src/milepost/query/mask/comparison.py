@@ -14,18 +14,13 @@ from milepost.query.mask import exact
 from milepost.query.mask.arithmetic import doubling
 from milepost.query.mask.text import bools
 from milepost.query.mask.vector import Bools, Vector, array, both, machine
-from milepost.query.typed import Const, Typed
+from milepost.query.typed import MIRRORED, Const, Typed
 
 Comparison = Callable[[Any, Any], Any]
 
-_NUMPY: Final[dict[str, Any]] = {
-    "=": np.equal, "<>": np.not_equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
-}  # fmt: skip
 _ARROW: Final[dict[str, Any]] = {
     "=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
 }  # fmt: skip
-_MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
 FEW: Final = 4  # up to so many constants of an `in`, comparing with each is faster than a set
 
 
@@ -43,10 +38,10 @@ def comparison(sign: str, left: Scalar, right: Scalar) -> Comparison:
         if left == INTEGER:
             return lambda a, b: exact.compared_with_double(sign, a, b)
         if right == INTEGER:
-            return lambda a, b: exact.compared_with_double(_MIRRORED[sign], b, a)
+            return lambda a, b: exact.compared_with_double(MIRRORED[sign], b, a)
         a_double, b_double = doubling(left), doubling(right)
-        return lambda a, b: _NUMPY[sign](a_double(a), b_double(b))
-    compare = _NUMPY[sign]
+        return lambda a, b: exact.COMPARE[sign](a_double(a), b_double(b))
+    compare = exact.COMPARE[sign]
     if is_exact(left) and left.scale != right.scale:
         scales = (left.scale, right.scale)
         return lambda a, b: exact.compared(compare, a, b, scales)

@@ -21,9 +21,8 @@ from milepost.query.mask.arithmetic import calculation, conversion, negation
 from milepost.query.mask.comparison import Membership, compared, comparison, constants_of
 from milepost.query.mask.frame import RowFrame
 from milepost.query.mask.functions import function
-from milepost.query.mask.logic import conjunction, disjunction
 from milepost.query.mask.text import matcher, text_bytes
-from milepost.query.mask.vector import Bools, PartialVector, Vector, gathered, machine, merged, spread
+from milepost.query.mask.vector import Bools, PartialVector, Vector, both, gathered, machine, merged, spread
 from milepost.query.typed import Typed, scalar
 
 Evaluate: TypeAlias = Callable[[RowFrame], Vector | None]
@@ -174,9 +173,9 @@ class MaskCompiler:
             case typed.Not(operand):
                 return self._not(operand)
             case typed.And(terms):
-                return self._junction(terms, True)
-            case typed.Or(terms):
                 return self._junction(terms, False)
+            case typed.Or(terms):
+                return self._junction(terms, True)
             case typed.Fold(_, _, where, body):
                 return fold(
                     node, None if where is None else self.holds(where), None if body is None else self.vector(body)
@@ -268,7 +267,7 @@ class MaskCompiler:
             if values is None:
                 return None
             ends = [compared(above, values, low(frame)), compared(below, values, high(frame))]
-            return conjunction(ends, frame.n)
+            return _joined(ends, frame.n, False)
 
         return evaluate
 
@@ -288,7 +287,7 @@ class MaskCompiler:
                 # A constant operand with items that are not constant: spread it over the rows.
                 found.append(Vector(member(spread(values, frame.n, kind)), values.known))
             found += [compared(equal, values, item(frame)) for item, equal in items]
-            return disjunction([*found, None] if null else found, frame.n)
+            return _joined([*found, None] if null else found, frame.n, True)
 
         return evaluate
 
@@ -313,10 +312,9 @@ class MaskCompiler:
 
         return evaluate
 
-    def _junction(self, terms: tuple[Typed, ...], conjoined: bool) -> Evaluate:
+    def _junction(self, terms: tuple[Typed, ...], decisive: bool) -> Evaluate:
         parts = [self.vector(term) for term in terms]
-        join = conjunction if conjoined else disjunction
-        return lambda frame: join([part(frame) for part in parts], frame.n)
+        return lambda frame: _joined([part(frame) for part in parts], frame.n, decisive)
 
 
 class _Unchecked(MaskCompiler):
@@ -346,6 +344,23 @@ def _needs_all(node: Typed) -> bool:
         case _:
             return False
     return all(isinstance(operand, typed.ReadPath | typed.Const) for operand in operands)
+
+
+def _joined(vectors: list[Vector | None], n: int, decisive: bool) -> Vector | None:
+    """`and` (false decides) or `or` (true decides): known where one vector decides, or where all are known."""
+    there = [vector for vector in vectors if vector is not None]
+    if not there:
+        return None
+    decided: Bools | None = None  # where one vector has the decisive value
+    known: Bools | None = None if len(there) == len(vectors) else np.zeros(n, np.bool_)  # where all are known
+    for vector in there:
+        values: Bools = spread(vector, n, BOOLEAN)
+        values = values if decisive else ~values
+        values = values if vector.known is None else values & vector.known
+        decided = values if decided is None else decided | values
+        known = both(known, vector.known)
+    assert decided is not None
+    return Vector(decided if decisive else ~decided, None if known is None else known | decided)
 
 
 def _header(name: str, frame: RowFrame) -> Vector | None:

@@ -160,7 +160,7 @@ def compared_with_double(sign: str, integers: Any, doubles: Any) -> Any:
     """
     low, high = bounds(integers)
     if low >= -_EXACT_DOUBLE and high <= _EXACT_DOUBLE:
-        return _COMPARE[sign](np.asarray(integers, np.float64), doubles)
+        return COMPARE[sign](np.asarray(integers, np.float64), doubles)
     doubles = np.asarray(doubles)
     doubles = np.where(np.isnan(doubles), 0.0, doubles)  # NaN is null, and cannot become an integer
     if sign in ("=", "<>"):
@@ -176,12 +176,12 @@ def _ordered(sign: str, integers: Any, doubles: Any) -> Any:
     outside = (whole < -(2.0**63)) | (whole >= 2.0**64)
     unsigned = np.where(outside | (whole < 0), 0.0, whole).astype(np.uint64)
     signed = np.where(outside | (whole >= 0), 0.0, whole).astype(np.int64)
-    compare = _COMPARE[sign]
+    compare = COMPARE[sign]
     within = np.where(whole < 0, compare(integers, signed), compare(integers, unsigned))
     return np.where(outside, compare(0.0, whole), within)
 
 
-_COMPARE: Final[dict[str, Any]] = {
+COMPARE: Final[dict[str, Any]] = {
     "=": np.equal, "<>": np.not_equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
 }  # fmt: skip
 

@@ -117,12 +117,10 @@ def spread(vector: Vector, n: int, kind: Scalar) -> Any:
 
 
 class TooMuch(Exception):
-    """Evaluating so many messages at once exceeds a limit for one message; the caller tries with fewer."""
+    """Evaluating so many messages at once exceeds a limit for one message; the caller tries with fewer.
 
-    def __init__(self, limit: str, amount: int, what: str) -> None:
-        self.limit = limit
-        self.amount = amount
-        self.what = what
+    Its arguments are those of `budget.require`.
+    """
 
 
 def require(limit: str, amount: int, what: str) -> None:

@@ -53,40 +53,25 @@ def combinations(bindings: tuple[Binding, ...], steps: int) -> Callable[[Moment]
     return over
 
 
-def conjunction(values: Iterable[bool | None]) -> bool | None:
-    """`and` in three-valued logic."""
-    unknown = False
-    for value in values:
-        if value is False:
-            return False
-        unknown |= value is None
-    return None if unknown else True
+def _junction(decisive: bool) -> Callable[[Iterable[bool | None]], bool | None]:
+    def joined(values: Iterable[bool | None]) -> bool | None:
+        unknown = False
+        for value in values:
+            if value is decisive:
+                return decisive
+            unknown |= value is None
+        return None if unknown else not decisive
+
+    return joined
 
 
-def disjunction(values: Iterable[bool | None]) -> bool | None:
-    """`or` in three-valued logic."""
-    unknown = False
-    for value in values:
-        if value is True:
-            return True
-        unknown |= value is None
-    return None if unknown else False
+# `and` and `or` in three-valued logic
+conjunction: Final = _junction(False)
+disjunction: Final = _junction(True)
 
 
 def _known(values: Iterable[Value]) -> Iterator[Any]:
     return (value for value in values if value is not None)
-
-
-def _count(values: Iterable[Value]) -> int:
-    return sum(1 for _ in _known(values))
-
-
-def _min(values: Iterable[Value]) -> Value:
-    return min(_known(values), default=None)
-
-
-def _max(values: Iterable[Value]) -> Value:
-    return max(_known(values), default=None)
 
 
 def _sum(kind: Scalar) -> Callable[[Iterable[Value]], Value]:
@@ -118,9 +103,9 @@ def _average(kind: Scalar) -> Callable[[Iterable[Value]], Value]:
 _PLAIN: Final[dict[str, Callable[[Iterable[Value]], Value]]] = {
     "any": disjunction,
     "all": conjunction,
-    "count": _count,
-    "min": _min,
-    "max": _max,
+    "count": lambda values: sum(1 for _ in _known(values)),
+    "min": lambda values: min(_known(values), default=None),
+    "max": lambda values: max(_known(values), default=None),
 }
 
 

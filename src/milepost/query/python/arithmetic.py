@@ -14,7 +14,7 @@ from milepost.query.python.paths import number
 
 Operation = Callable[[Any, Any], Value]
 
-_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _DOUBLES: Final[dict[str, Callable[[float, float], float]]] = {
@@ -60,7 +60,7 @@ def _of_exact(sign: str, left: Scalar, right: Scalar, result: Scalar) -> Operati
 
 def comparison(sign: str, left: Scalar, right: Scalar) -> Callable[[Any, Any], bool]:
     """A comparison of two values that are not null."""
-    compare = _COMPARISONS[sign]
+    compare = COMPARISONS[sign]
     if is_exact(left) and is_exact(right):
         scale = max(left.scale, right.scale)
         up_left, up_right = 10 ** (scale - left.scale), 10 ** (scale - right.scale)

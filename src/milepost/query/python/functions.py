@@ -35,10 +35,6 @@ def _substring(text: str, start: int, length: int | None = None) -> str | None:
     return text[max(start - 1, 0) : max(start - 1 + length, 0)]
 
 
-def _absolute(kind: Scalar) -> Function:
-    return abs if kind == DOUBLE else lambda value: bounded(abs(value), kind)
-
-
 def _rounding(of_double: Callable[[float], float], of_units: Callable[[int, int], int]) -> Callable[[Scalar], Function]:
     """A rounding by kind, from a rounding of doubles and one of units, which gets the units in a whole too."""
 
@@ -74,10 +70,6 @@ def _seconds(start: datetime, end: datetime) -> float:
     return ((end - start) // timedelta(microseconds=1)) / 1e6
 
 
-_floor: Final = _rounding(lambda value: float(math.floor(value)), lambda units, whole: units // whole)
-_ceil: Final = _rounding(lambda value: float(math.ceil(value)), lambda units, whole: -(-units // whole))
-_round: Final = _rounding(_half_away, _units_half_away)
-
 _PLAIN: Final[Mapping[str, Function]] = {
     "||": _joined,
     "length": len,
@@ -104,10 +96,10 @@ _PLAIN: Final[Mapping[str, Function]] = {
     "in_subnet": lambda text, cidr: subnet.contains(subnet.network(cidr), text),
 }
 _BY_KIND: Final[Mapping[str, Callable[[Scalar], Function]]] = {
-    "abs": _absolute,
-    "floor": _floor,
-    "ceil": _ceil,
-    "round": _round,
+    "abs": lambda kind: abs if kind == DOUBLE else lambda value: bounded(abs(value), kind),
+    "floor": _rounding(lambda value: float(math.floor(value)), lambda units, whole: units // whole),
+    "ceil": _rounding(lambda value: float(math.ceil(value)), lambda units, whole: -(-units // whole)),
+    "round": _rounding(_half_away, _units_half_away),
 }
 
 

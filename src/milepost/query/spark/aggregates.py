@@ -155,10 +155,9 @@ def _sum_of_units(values: Value) -> Column:
 
 def _average(values: Column, kind: s.DataType, of: kinds.Scalar) -> Value:
     known = Value(f.filter(values, lambda value: value.isNotNull()), s.ArrayType(kind))
-    summed = kinds.decimal(DIGITS, of.scale) if of.name == "decimal" else of
 
     def divided(array: Value) -> Value:
-        total = doubled(_sum(array.column, kind, summed))
+        total = doubled(_sum(array.column, kind, kinds.summed(of)))
         return Value(number(f.try_divide(total, f.array_size(array.column).cast("double"))), DOUBLE)
 
     return known.once(divided)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from pyspark.sql import Column
@@ -11,26 +9,24 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as s
 
 from milepost.query.kinds import Scalar
+from milepost.query.python.arithmetic import COMPARISONS
 from milepost.query.spark.arithmetic import DIGITS, as_decimal, doubled
 from milepost.query.spark.value import BOOLEAN, DOUBLE, LONG, Value, whole
+from milepost.query.typed import MIRRORED
 
-_SIGNS: Final[Mapping[str, Callable[[Column, Column], Column]]] = {
-    "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
-_MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _INT64: Final = float(1 << 63)
 
 
 def comparison(sign: str, left: Value, right: Value, left_kind: Scalar, right_kind: Scalar) -> Value:
     """A comparison of two values of these kinds."""
     if left.type == right.type:
-        return Value(_SIGNS[sign](left.column, right.column), BOOLEAN)
+        return Value(COMPARISONS[sign](left.column, right.column), BOOLEAN)
     if left.type != DOUBLE and right.type != DOUBLE:
         return _of_exact(sign, as_decimal(left), as_decimal(right))
     if "decimal" in (left_kind.name, right_kind.name):
-        return Value(_SIGNS[sign](doubled(left), doubled(right)), BOOLEAN)
+        return Value(COMPARISONS[sign](doubled(left), doubled(right)), BOOLEAN)
     if left.type == DOUBLE:
-        sign, left, right = _MIRRORED[sign], right, left
+        sign, left, right = MIRRORED[sign], right, left
     return left.once(lambda x: right.once(lambda y: Value(_exactly(sign, x, y.column), BOOLEAN)))
 
 
@@ -40,14 +36,14 @@ def _of_exact(sign: str, left: Value, right: Value) -> Value:
     If not, and the one with fewer places does not fit the other's type, its sign decides: it is beyond every value of
     the other.
     """
-    compare = _SIGNS[sign]
+    compare = COMPARISONS[sign]
     scale = max(left.scale, right.scale)
     digits = max(left.precision - left.scale, right.precision - right.scale) + scale
     if digits <= DIGITS:
         kind = s.DecimalType(digits, scale)
         return Value(compare(left.to(kind), right.to(kind)), BOOLEAN)
     if left.scale > right.scale:
-        return _of_exact(_MIRRORED[sign], right, left)
+        return _of_exact(MIRRORED[sign], right, left)
     kind = s.DecimalType(DIGITS, scale)
 
     def compared(x: Value, y: Value) -> Value:
@@ -59,7 +55,7 @@ def _of_exact(sign: str, left: Value, right: Value) -> Value:
 
 def _exactly(sign: str, x: Value, y: Column) -> Column:
     """A comparison of an integer with a double, which is rounded in the direction that does not change the result."""
-    compare = _SIGNS[sign]
+    compare = COMPARISONS[sign]
     zero, one = f.lit(0), f.lit(1)
     rounded = f.ceil(y) if sign in ("<", ">=") else f.floor(y)
     near = compare(x.column, rounded)

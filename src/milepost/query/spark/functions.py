@@ -72,14 +72,6 @@ def _half_away(x: Column) -> Column:
     return f.when(x < f.lit(0.0), f.negative(nearest)).otherwise(nearest)
 
 
-_OF_NUMBERS: Final[Mapping[str, Callable[[Value, Scalar], Value]]] = {
-    "abs": absolute,
-    "floor": _rounding(f.floor, f.floor),
-    "ceil": _rounding(f.ceil, f.ceil),
-    "round": _rounding(_half_away, lambda x: f.round(x, 0)),
-}
-
-
 # Strings
 
 
@@ -107,13 +99,9 @@ def _position(column: Column) -> Column:
 # Times
 
 
-def _seconds(time: Column) -> Column:
-    return f.unix_seconds(time)
-
-
 def _date(time: Column) -> Column:
     # Seconds are whole, so a quotient that is not a whole number of days is far from one, and `floor` is right.
-    return f.date_from_unix_date(f.floor(_seconds(time) / f.lit(float(_DAY))).try_cast("int"))
+    return f.date_from_unix_date(f.floor(f.unix_seconds(time) / f.lit(float(_DAY))).try_cast("int"))
 
 
 def _of_day(part: Callable[[Column], Column]) -> Callable[[Value, Scalar], Value]:
@@ -125,22 +113,23 @@ def _of_day(part: Callable[[Column], Column]) -> Callable[[Value, Scalar], Value
 
 
 def _clock(modulus: int, unit: int) -> Callable[[Column], Column]:
-    return lambda time: f.floor(f.pmod(_seconds(time), f.lit(modulus)) / f.lit(float(unit)))
+    return lambda time: f.floor(f.pmod(f.unix_seconds(time), f.lit(modulus)) / f.lit(float(unit)))
 
 
 def _seconds_between(start: Column, end: Column) -> Column:
     return f.try_subtract(f.unix_micros(end), f.unix_micros(start)).cast("double") / f.lit(1e6)
 
 
-_OF_DAYS: Final[Mapping[str, Callable[[Value, Scalar], Value]]] = {
+_BY_TYPE: Final[Mapping[str, Callable[[Value, Scalar], Value]]] = {
+    "abs": absolute,
+    "floor": _rounding(f.floor, f.floor),
+    "ceil": _rounding(f.ceil, f.ceil),
+    "round": _rounding(_half_away, lambda x: f.round(x, 0)),
     "year": _of_day(f.year),
     "month": _of_day(f.month),
     "day": _of_day(f.dayofmonth),
     "weekday": _of_day(lambda day: f.weekday(day) + f.lit(1)),
 }
-
-
-_BY_TYPE: Final = {**_OF_NUMBERS, **_OF_DAYS}
 _PLAIN: Final[Mapping[str, tuple[Callable[..., Column], s.DataType]]] = {
     "||": (f.concat, STRING),
     "length": (lambda text: f.length(text).cast("bigint"), LONG),

@@ -48,17 +48,8 @@ _OF_ATOM: Final[Mapping[str, s.DataType]] = {
     "uuid": s.StringType(),
     "ident": s.LongType(),
 }
-_OF_KIND: Final[Mapping[str, s.DataType]] = {
-    "boolean": s.BooleanType(),
-    "integer": s.LongType(),
-    "double": s.DoubleType(),
-    "string": s.StringType(),
-    "bytes": s.BinaryType(),
-    "date": s.DateType(),
-    "timestamp": s.TimestampType(),
-    "uuid": s.StringType(),
-    "ident": s.LongType(),
-}
+# The other kinds have the names of atoms.
+_OF_KIND: Final = {**_OF_ATOM, "boolean": s.BooleanType(), "integer": s.LongType()}
 
 
 def struct_type(schema: Schema) -> s.StructType:

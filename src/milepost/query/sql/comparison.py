@@ -10,12 +10,11 @@ import math
 from fractions import Fraction
 from typing import Any, Final
 
-from milepost.query.kinds import DECIMAL_BOUND, DOUBLE, INT64_MAX, INT64_MIN, Scalar
+from milepost.query.kinds import BOOLEAN, DECIMAL_BOUND, DOUBLE, INT64_MAX, INT64_MIN
 from milepost.query.sql.operations import Operations
-from milepost.query.sql.value import BIAS, Form, Value, encoded, has_units
+from milepost.query.sql.value import BIAS, Value, encoded, has_units
 from milepost.query.typed import Const
 
-FLIPPED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _RANGES: Final = {
     "int": (INT64_MIN, INT64_MAX),
     "biased": (0, 2 * BIAS - 1),
@@ -35,7 +34,7 @@ class Comparison:
         """A value compared with a constant. Unless `exactly`, a null result may become false."""
         kind, other = value.kind, constant.value
         if other is None:
-            return self._operations.typed("NULL", _BOOLEAN, "plain")
+            return self._operations.typed("NULL", BOOLEAN, "plain")
         if kind == DOUBLE:
             return self._with_double(sign, value, constant, exactly)
         if not has_units(kind):
@@ -86,10 +85,7 @@ class Comparison:
         if units < low or units > high:
             above = units > high
             return self._always(sign == "<>" or ((sign in ("<", "<=")) == above and sign != "="), value, exactly)
-        return f"({value.text} {sign} {self._bound(units, value.kind, value.form)})"
-
-    def _bound(self, units: int, kind: Scalar, form: Form) -> str:
-        return self._writer.bind(encoded(units, kind, form))
+        return f"({value.text} {sign} {self._writer.bind(encoded(units, value.kind, value.form))})"
 
     def _with_double(self, sign: str, value: Value, constant: Const, exactly: bool) -> str:
         other = constant.value
@@ -116,6 +112,3 @@ def _beside(number: int) -> tuple[float, float]:
     if int(near) < number:
         return near, math.nextafter(near, math.inf)
     return math.nextafter(near, -math.inf), near
-
-
-_BOOLEAN: Final = Scalar("boolean")

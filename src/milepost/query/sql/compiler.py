@@ -10,7 +10,7 @@ from typing import Any
 from milepost.query import typed
 from milepost.query.kinds import BOOLEAN, BYTES, DOUBLE, INTEGER, STRING, Elements, Scalar
 from milepost.query.number import scaled
-from milepost.query.sql.comparison import FLIPPED, Comparison
+from milepost.query.sql.comparison import Comparison
 from milepost.query.sql.header import Attributes
 from milepost.query.sql.lengths import PRODUCT, longest, short
 from milepost.query.sql.operations import Operations
@@ -21,7 +21,7 @@ from milepost.query.sql.tables import Tables
 from milepost.query.sql.value import Dialect, Form, Value, decoded
 from milepost.query.sql.writer import ROOT as ROOT_ALIAS
 from milepost.query.sql.writer import SqlWriter, chained
-from milepost.query.typed import ROOT, Const, Fold, Typed
+from milepost.query.typed import MIRRORED, ROOT, Const, Fold, Typed
 
 _TIMES = frozenset({"year", "month", "day", "weekday", "hour", "minute", "second", "date", "days_between",
                     "seconds_between"})  # fmt: skip
@@ -186,7 +186,7 @@ class _Walk:
 
     def _compare(self, sign: str, left: Typed, right: Typed, scope: dict[int, Spot], exactly: bool) -> str:
         if isinstance(left, Const) and not isinstance(right, Const):
-            left, right, sign = right, left, FLIPPED[sign]
+            left, right, sign = right, left, MIRRORED[sign]
         if isinstance(right, Const) and right.value is not None and isinstance(left, typed.HeaderField):
             found = self._attributes.compared(sign, left, right)
             if found is not None:

@@ -62,25 +62,21 @@ class Attributes:
         """A comparison of the time; `first` is the first M of a microsecond."""
         after = first + (1 << LANE_BITS)
         match sign:
-            case "<":
-                return self._below(first)
+            case "<" | ">=":
+                return self._beside(sign, first)
             case "<=":
-                return self._below(after)
-            case ">=":
-                return f"(NOT {self._below(first)})" if first > INT64_MAX or first <= 0 else self._from(first)
+                return self._beside("<", after)
             case ">":
-                return f"(NOT {self._below(after)})" if after > INT64_MAX or after <= 0 else self._from(after)
+                return self._beside(">=", after)
             case "=":
                 return f"({self._at('>=', first)} AND {self._at('<=', first)})"
         return f"({self._at('<', first)} OR {self._at('>', first)})"
 
-    def _below(self, number: int) -> str:
-        if number > INT64_MAX or number <= 0:
-            return self._operations.never(number > 0)
-        return f"({self._row}.mid < {self._writer.bind(number)})"
-
-    def _from(self, number: int) -> str:
-        return f"({self._row}.mid >= {self._writer.bind(number)})"
+    def _beside(self, sign: str, number: int) -> str:
+        """Whether M is `<` or `>=` a number, which may be outside the numbers that M can be."""
+        if not 0 < number <= INT64_MAX:
+            return self._operations.never((number > 0) == (sign == "<"))
+        return f"({self._row}.mid {sign} {self._writer.bind(number)})"
 
     def one_of(self, texts: list[str]) -> str:
         """Whether the message ID is one of these texts; texts that are not a message ID never match."""

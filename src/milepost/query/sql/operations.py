@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, ClassVar, Final
 
 from milepost.query.instant import DAY_MICROSECONDS
-from milepost.query.kinds import DATE, DOUBLE, INTEGER, Scalar
+from milepost.query.kinds import DATE, DOUBLE, INTEGER, Scalar, summed
 from milepost.query.like import Pattern
-from milepost.query.sql.value import TAME, Value, encoded, form_of, has_units
+from milepost.query.sql.value import BIAS, TAME, Value, encoded, form_of, has_units
 from milepost.query.sql.writer import SqlWriter
 
 FIRST_DAY: Final = 719_162  # days from 0001-01-01, the first date, to 1970-01-01: added, they make every day positive
@@ -22,6 +23,9 @@ _OF_TIME: Final = {"hour": (3_600_000_000, 24), "minute": (60_000_000, 60), "sec
 
 class Operations(ABC):
     """The operations of one database. A value that is no leaf is written once, or goes into `SqlWriter.once`."""
+
+    ordered_sums: ClassVar[bool]  # whether a sum of doubles needs an ORDER BY for the order of the elements
+    fence: ClassVar[str]  # at the end of a subquery: keeps the planner from inlining its expressions
 
     def __init__(self, writer: SqlWriter) -> None:
         self.writer: Final = writer
@@ -149,24 +153,29 @@ class Operations(ABC):
     def modulo(self, text: str, by: int) -> str:
         """The remainder of a whole number that is not negative."""
 
-    # Aggregates; each takes the text after FROM and the value there
+    # Aggregates
 
     @abstractmethod
     def extreme(self, name: str, value: Value) -> str:
         """The smallest or the largest value."""
 
     @abstractmethod
+    def sum(self, value: Value, result: Scalar) -> Value:
+        """The aggregate function of a sum; it may write its argument several times."""
+
     def summed(self, value: Value, result: Scalar, source: str) -> Value:
-        """The sum of `value` over the rows of `source`."""
+        """The sum of `value` over the rows of `source`, the text after FROM."""
+        made = self.sum(value, result)
+        return replace(made, text=f"(SELECT {made.text} FROM {source})")
 
-    @abstractmethod
     def average(self, value: Value, source: str) -> Value:
-        """The average of `value` over the rows of `source`."""
-
-    @property
-    @abstractmethod
-    def ordered_sums(self) -> bool:
-        """Whether a sum of doubles needs an ORDER BY for the order of the elements."""
+        """The average of `value` over the rows of `source`, the text after FROM."""
+        alias = self.writer.alias("l")
+        total = self.sum(value, summed(value.kind))
+        both = f"SELECT {total.text} AS x, count({value.text}) AS n FROM {source}{self.fence}"
+        number = Value(f"{alias}.n", INTEGER, "int", BIAS, True)
+        quotient = self.arithmetic("/", total.as_leaf(f"{alias}.x"), number, DOUBLE)
+        return Value(f"(SELECT {quotient.text} FROM ({both}) {alias})", DOUBLE)
 
 
 def exact_result(sign: str, left: Value, right: Value, result: Scalar) -> tuple[int, int, int]:

@@ -34,28 +34,21 @@ class From:
         return f"SELECT {selected}{tables}{where}{order}"
 
 
+@dataclass(slots=True)
 class Spot:
     """The row of a variable: the message, an element of a list, or a node."""
 
-    def __init__(
-        self, writer: SqlWriter, table: SqlTable, mid: str, pos: str, alias: str | None, source: From | None
-    ) -> None:
-        self.table = table  # the table of its values
-        self.mid = mid
-        self.pos = pos  # the `owner` of its elements in the lists below
-        self._writer = writer
-        self._alias = alias
-        self._source = source  # the FROM that a node's table is added to when one of its values is read
-
-    @property
-    def _leading(self) -> str:
-        """The end of the FROM item that has `mid`."""
-        return f" {self.mid.removesuffix('.mid')}"
+    _writer: SqlWriter
+    table: SqlTable  # the table of its values
+    mid: str
+    pos: str  # the `owner` of its elements in the lists below
+    _alias: str | None = None
+    _source: From | None = None  # the FROM that a node's table is added to when one of its values is read
 
     @classmethod
     def root(cls, writer: SqlWriter) -> Spot:
         """The message, or its root node."""
-        return cls(writer, writer.tables.root, f"{writer.message}.mid", "0", None, None)
+        return cls(writer, writer.tables.root, f"{writer.message}.mid", "0")
 
     @property
     def row(self) -> str:
@@ -65,7 +58,8 @@ class Spot:
                 return ROOT
             self._alias = self._writer.alias("a")
             # Directly after the reference: SQLite tests a condition as soon as it has the row.
-            behind = next(place for place, table in enumerate(self._source.tables) if table.endswith(self._leading))
+            leading = f" {self.mid.removesuffix('.mid')}"  # the end of the FROM item that has `mid`
+            behind = next(place for place, table in enumerate(self._source.tables) if table.endswith(leading))
             self._source.tables.insert(behind + 1, f"{self.table.name} {self._alias}")
             self._source.conditions += [f"{self._alias}.mid = {self.mid}", f"{self._alias}.pos = {self.pos}"]
         return self._alias

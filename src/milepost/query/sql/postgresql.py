@@ -8,16 +8,18 @@ scaled operands first. Scaling by powers of two is exact, and so is the test.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from milepost.errors import QueryError
 from milepost.limits import DECIMAL_DIGITS
-from milepost.query.kinds import BOOLEAN, BYTES, DECIMAL_BOUND, DOUBLE, INTEGER, UUID, Scalar, decimal
+from milepost.query.kinds import BOOLEAN, BYTES, DECIMAL_BOUND, DOUBLE, INTEGER, UUID, Scalar
 from milepost.query.like import Pattern
 from milepost.query.sql.functions import pattern_text
 from milepost.query.sql.operations import Operations, exact_result
 from milepost.query.sql.value import BIAS, Value, bound_of, has_units
 from milepost.query.subnet import V4, V6
+from milepost.query.typed import MIRRORED
 
 _TYPES: Final = {
     "boolean": "boolean", "double": "double precision", "string": "text", "bytes": "bytea", "uuid": "bytea",
@@ -42,6 +44,7 @@ class Postgresql(Operations):
     """The SQL of PostgreSQL."""
 
     ordered_sums = True
+    fence = " OFFSET 0"
 
     def typed(self, text: str, kind: Scalar, form: str) -> str:
         made = f"CAST({text} AS {'numeric' if form == 'num' else _TYPES[kind.name]})"
@@ -90,7 +93,7 @@ class Postgresql(Operations):
             return Value(f"({a} / nullif({b}, 0))" if sign == "/" else f"({a} {sign} {b})", DOUBLE)
         if sign in "+-" and (left.tame or right.tame):
             return Value(f"({left.text} {sign} {right.text})", DOUBLE)
-        make = {"+": _added, "-": _subtracted, "*": _multiplied, "/": _divided}[sign]
+        make = {"+": _added, "-": partial(_added, sign="-"), "*": _multiplied, "/": _divided}[sign]
         text = self.writer.once((left, right), lambda a, b: make(a.text, b.text))
         return Value(f"nullif({text}, {_NAN})", DOUBLE)
 
@@ -116,7 +119,7 @@ class Postgresql(Operations):
             if "decimal" in (left.kind.name, right.kind.name):
                 return f"({self.double(left).text} {sign} {self.double(right).text})"
             if left.kind == DOUBLE:
-                left, right, sign = right, left, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(sign, sign)
+                left, right, sign = right, left, MIRRORED[sign]
             return self.writer.once((left, right), lambda a, b: self._exactly(sign, a, b.text))
         return f"({left.text} {sign} {right.text})"
 
@@ -226,24 +229,10 @@ class Postgresql(Operations):
             return f"(array_agg({x} ORDER BY {x} {direction}) FILTER (WHERE {x} IS NOT NULL))[1]"
         return f"{name}({x})"
 
-    def summed(self, value: Value, result: Scalar, source: str) -> Value:
-        made = self._sum(value, result)
-        return Value(f"(SELECT {made.text} FROM {source})", result, made.form, made.bound)
-
-    def _sum(self, value: Value, result: Scalar) -> Value:
+    def sum(self, value: Value, result: Scalar) -> Value:
         if value.kind == DOUBLE:
             return Value(_sum_of_doubles(value.text), DOUBLE)
         return self._bounded(f"sum({self.number(value)})", result, 10 * DECIMAL_BOUND)
-
-    def average(self, value: Value, source: str) -> Value:
-        alias = self.writer.alias("l")
-        kind = decimal(DECIMAL_DIGITS, value.kind.scale) if value.kind.name == "decimal" else value.kind
-        inner = self._sum(value, kind)
-        total = self.double(inner.as_leaf(f"{alias}.x"))
-        number = self.double(Value(f"{alias}.n", INTEGER, "int", BIAS, True))
-        both = f"SELECT {inner.text} AS x, count({value.text}) AS n FROM {source}"
-        quotient = self._of_doubles("/", total, number)
-        return Value(f"(SELECT {quotient.text} FROM ({both} OFFSET 0) {alias})", DOUBLE)
 
 
 def _calculated(sign: str, a: str, b: str) -> str:
@@ -261,10 +250,6 @@ def _added(a: str, b: str, sign: str = "+") -> str:
     half = f"{a} * 0.5 {sign} {b} * 0.5"
     over = f"CASE WHEN abs({half}) >= {2.0**1023!r} THEN sign({half}) * {_INFINITY} ELSE {a} {sign} {b} END"
     return f"(CASE WHEN {large} THEN {over} ELSE {a} {sign} {b} END)"
-
-
-def _subtracted(a: str, b: str) -> str:
-    return _added(a, b, "-")
 
 
 def _multiplied(a: str, b: str) -> str:

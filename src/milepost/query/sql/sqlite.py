@@ -30,6 +30,7 @@ class Sqlite(Operations):
     """The SQL of SQLite."""
 
     ordered_sums = False  # SQLite visits the tables of a fold in the order in which they are written
+    fence = ""
 
     def typed(self, text: str, kind: Scalar, form: str) -> str:
         return text
@@ -150,10 +151,9 @@ class Sqlite(Operations):
     def summed(self, value: Value, result: Scalar, source: str) -> Value:
         if value.form == "int" and result == INTEGER and value.bound * _ELEMENTS >= BIAS:
             return Value(_sum_of_halves(value.text, source, self.writer.alias("l")), result, "int", BIAS)
-        made = self._sum(value, result)
-        return Value(f"(SELECT {made.text} FROM {source})", result, made.form, made.bound)
+        return super().summed(value, result, source)
 
-    def _sum(self, value: Value, result: Scalar) -> Value:
+    def sum(self, value: Value, result: Scalar) -> Value:
         if value.kind == DOUBLE:
             return Value(f"sum({value.text})", DOUBLE)
         if value.form == "int" and value.bound * _ELEMENTS < BIAS:
@@ -161,14 +161,6 @@ class Sqlite(Operations):
         made = Value("", result, "int" if result == INTEGER else "wide", bound_of(result))
         what = self.writer.bind(functions.specification("sum", (value,), made))
         return Value(f"{functions.SUM}({what}, {value.text})", result, made.form, made.bound)
-
-    def average(self, value: Value, source: str) -> Value:
-        alias = self.writer.alias("l")
-        kind = decimal(DECIMAL_DIGITS, value.kind.scale) if value.kind.name == "decimal" else value.kind
-        inner = self._sum(value, kind)
-        total = self.double(inner.as_leaf(f"{alias}.x"))
-        both = f"SELECT {inner.text} AS x, count({value.text}) AS n FROM {source}"
-        return Value(f"(SELECT {total.text} / {alias}.n FROM ({both}) {alias})", DOUBLE)
 
 
 def _up(value: Value, places: int) -> str:

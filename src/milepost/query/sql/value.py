@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from milepost.query.instant import EPOCH, EPOCH_DAY, days, microseconds
 from milepost.query.kinds import DECIMAL_BOUND, IDENT, INT64_MAX, INT64_MIN, Scalar, is_exact, of_atom
-from milepost.query.number import scaled
+from milepost.query.number import scaled, unscaled
 from milepost.query.sql.tables import NARROW_DIGITS
 from milepost.schema.types import INTEGER_RANGES, Atom
 
@@ -32,7 +32,6 @@ Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 BIAS: Final = 1 << 63  # subtracted from a uint64 to store it
 WIDE_ZERO: Final = 10**38  # added to the units of a wide decimal
 WIDE_DIGITS: Final = 39
-_EXACT: Final = Context(prec=100)  # digits
 TAME: Final = 2.0**200  # doubles from 1/TAME up to this size can be multiplied and divided without overflow
 
 
@@ -66,11 +65,9 @@ def column(text: str, atom: Atom, null: bool, dialect: Dialect) -> Value:
         return Value(not_nan(text, dialect), kind, leaf=True, raw=text)
     if not has_units(kind):
         return Value(text, kind, leaf=True, null=null)
-    if atom.kind == "decimal":
-        form: Form = "num" if dialect == "postgresql" else "int" if atom.precision <= NARROW_DIGITS else "wide"
-        return Value(text, kind, form, 10**atom.precision - 1, True, null)
-    low, high = INTEGER_RANGES[atom.kind]
-    return Value(text, kind, "biased" if atom.kind == "uint64" else "int", max(-low, high), True, null)
+    form = "biased" if atom.kind == "uint64" else form_of(kind, dialect)
+    bound = bound_of(kind) if atom.kind == "decimal" else max(map(abs, INTEGER_RANGES[atom.kind]))
+    return Value(text, kind, form, bound, True, null)
 
 
 def not_nan(text: str, dialect: Dialect) -> str:
@@ -127,7 +124,7 @@ def decoded(value: Any, kind: Scalar, form: Form) -> Any:
         case "wide":
             return int(value) - WIDE_ZERO
         case "num":
-            return int(Decimal(value).scaleb(kind.scale, _EXACT))
+            return unscaled(Decimal(value), kind.scale)
     match kind.name:
         case "boolean":
             return bool(value)
