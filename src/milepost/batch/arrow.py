@@ -21,7 +21,7 @@ from milepost.batch.block import Block, arrow_type
 from milepost.batch.format import FORMATS, Format
 from milepost.errors import MissingPackage
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, SuperVariant, TupleShape
-from milepost.schema.types import Atom, Dynamic, Field, List, Optional, Ref, Schema, Tuple, Type, Variant
+from milepost.schema.types import IDENT, UUID, Dynamic, Field, List, Optional, Ref, Schema, Tuple, Type, Variant
 
 if TYPE_CHECKING:
     from milepost.batch.batch import Batch
@@ -45,14 +45,12 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 def _field(cases: SuperVariant, item: Field) -> pa.Field:
     kind = cases.inline(item.type)
-    nullable = isinstance(kind, Optional)
-    inner = cases.inline(kind.type) if isinstance(kind, Optional) else kind
-    metadata = None
-    if isinstance(inner, Dynamic | Ref):
-        metadata = {KIND: str(inner)}
-    elif isinstance(inner, Atom) and inner.kind in ("uuid", "ident"):
-        metadata = {KIND: inner.kind}
-    return pa.field(item.name, field_type(cases, kind), nullable=nullable, metadata=metadata)
+    inner = kind.type if isinstance(kind, Optional) else kind
+    return pa.field(item.name, field_type(cases, kind), nullable=inner is not kind, metadata=_metadata(inner))
+
+
+def _metadata(kind: Type) -> dict[bytes, str] | None:
+    return {KIND: str(kind)} if isinstance(kind, Dynamic | Ref) or kind in (IDENT, UUID) else None
 
 
 def field_type(cases: SuperVariant, kind: Type) -> pa.DataType:
@@ -60,8 +58,7 @@ def field_type(cases: SuperVariant, kind: Type) -> pa.DataType:
     kind = cases.inline(kind)
     match kind:
         case Optional(inner):
-            resolved = cases.inline(inner)
-            return _union(cases, resolved, True) if isinstance(resolved, Variant) else field_type(cases, resolved)
+            return _union(cases, inner, True) if isinstance(inner, Variant) else field_type(cases, inner)
         case Tuple(fields):
             return pa.struct([_field(cases, item) for item in fields])
         case List(item):
@@ -153,17 +150,13 @@ def shape_to_arrow(form: Format, block: Block, shape: Shape) -> pa.Array:
             return block.arrow(shape)
         case TupleShape(_, fields):
             children = [shape_to_arrow(form, block, inner) for inner in fields.values()]
-            kinds = [
-                pa.field(name, child.type, nullable=_nullable(inner), metadata=_metadata(inner))
-                for (name, inner), child in zip(fields.items(), children, strict=True)
-            ]
+            kinds = [_child(name, inner, child) for (name, inner), child in zip(fields.items(), children, strict=True)]
             return pa.Array.from_buffers(pa.struct(kinds), block.n, [_validity(block, shape.valid)], children=children)
         case ListShape():
             items = block.items[shape.slot]
-            root = items.layout.root
-            child = shape_to_arrow(form, items, root)
+            child = shape_to_arrow(form, items, items.layout.root)
             offsets = pa.py_buffer(block.list_offsets(shape))
-            kind = pa.list_(pa.field("item", child.type, nullable=_nullable(root), metadata=_metadata(root)))
+            kind = pa.list_(_child("item", items.layout.root, child))
             return pa.Array.from_buffers(kind, block.n, [_validity(block, shape.valid), offsets], children=[child])
         case ChoiceShape():
             return _choice_to_arrow(form, block, shape)
@@ -177,22 +170,10 @@ def _validity(block: Block, slot: int | None) -> pa.Buffer | None:
     return pa.py_buffer(block.data).slice(block.base + block.layout.bit_at(slot, block.n), (block.n + 7) >> 3)
 
 
-def _nullable(shape: Shape) -> bool:
-    match shape:
-        case AtomShape() | TupleShape() | ListShape():
-            return shape.valid is not None
-        case ChoiceShape():
-            return shape.optional
-        case BoxShape():
-            return shape.optional
-
-
-def _metadata(shape: Shape) -> dict[bytes, str] | None:
-    if not isinstance(shape, AtomShape):
-        return None
-    if isinstance(shape.type, Atom):
-        return {KIND: shape.type.kind} if shape.type.kind in ("uuid", "ident") else None
-    return {KIND: str(shape.type)}
+def _child(name: str, shape: Shape, array: pa.Array) -> pa.Field:
+    optional = shape.optional if isinstance(shape, ChoiceShape | BoxShape) else shape.valid is not None
+    metadata = _metadata(shape.type) if isinstance(shape, AtomShape) else None
+    return pa.field(name, array.type, nullable=optional, metadata=metadata)
 
 
 def _choice_to_arrow(form: Format, block: Block, shape: ChoiceShape) -> pa.Array:
@@ -234,7 +215,7 @@ def _box_to_arrow(form: Format, block: Block, shape: BoxShape) -> pa.Array:
             places[absent] = np.arange(int(absent.sum()), dtype=np.int32)
             chunks[number].append(pa.nulls(int(absent.sum())))
         else:
-            chunks[number].append(_filler(kind.field(number).type))
+            chunks[number].append(pa.nulls(1, kind.field(number).type))
     children = [
         pa.concat_arrays(chunk) if chunk else pa.nulls(0, kind.field(number).type)
         for number, chunk in enumerate(chunks)
@@ -246,11 +227,6 @@ def _box_to_arrow(form: Format, block: Block, shape: BoxShape) -> pa.Array:
             children[number] = child.take(pa.array(found))
             places[mine] = np.arange(len(mine), dtype=np.int32)
     return _dense(kind, codes, places, children)
-
-
-def _filler(kind: pa.DataType) -> pa.Array:
-    """One value of a type, all zeros."""
-    return pa.nulls(1, kind)
 
 
 def _dense(kind: pa.DataType, codes: npt.NDArray[np.int8], places: npt.NDArray[np.int32], children: Any) -> pa.Array:

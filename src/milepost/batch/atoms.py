@@ -76,6 +76,26 @@ def decimal_of(kind: Atom, number: int) -> Decimal:
     return Decimal(number).scaleb(-kind.scale, _EXACT)
 
 
+def exactly(kind: type) -> Callable[[Any], Any]:
+    """A function that returns a value of exactly this type, and raises TypeError for others."""
+
+    def same(value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError
+        return value
+
+    return same
+
+
+# From a value to the number, or the 16 bytes, that its column holds; for kinds that `struct` does not convert itself.
+CONVERTERS: Final[dict[str, Callable[[Atom, Any], Any]]] = {
+    "date": lambda kind, value: days(value),
+    "timestamp": lambda kind, value: micros(value),
+    "uuid": lambda kind, value: value.bytes,
+    "decimal": lambda kind, value: unscaled(kind, value).to_bytes(16, "little", signed=True),
+}
+
+
 def _dates(kind: Atom, values: Values) -> bytes:
     return _numbers(kind, [days(value) for value in values])
 

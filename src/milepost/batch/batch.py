@@ -26,6 +26,7 @@ from milepost.batch.row_codec import REFUSED
 from milepost.batch.validator import Validator
 from milepost.errors import InvalidValue, MalformedBatch
 from milepost.schema.messagetype import MessageType
+from milepost.schema.node import build
 from milepost.schema.relax import known
 from milepost.schema.types import Schema
 
@@ -276,9 +277,8 @@ class Batch:
             raise IndexError(f"row {row} of {self._rows}")
         row %= self._rows
         if self.schema.message_type is not None:
-            return graph.node(
-                self.schema.message_type, self.slice(row, row + 1)._flat_pylist()[0], self.header(int(row))
-            )
+            root = self.slice(row, row + 1).to_pylist()[0]
+            return build(self.schema.message_type, root, header=self.header(int(row)))
         group, index = self._place(row)
         return row_class(self._form, group.block.layout)(group.block, self, index, int(row))
 
@@ -444,9 +444,7 @@ class Batch:
         start, stop, _ = slice(start, stop).indices(self._rows)
         stop = max(start, stop)
         ids = self.ids.take(np.arange(start, stop)) if self.ids is not None else None
-        if self.groups[0].rows is None:
-            return self._gathered(slice(start, stop), stop - start, ids)
-        return self._gathered(np.arange(start, stop), stop - start, ids)
+        return self._gathered(slice(start, stop), stop - start, ids)
 
     def stamped(self, ids: Ids, start: int = 0, stop: int | None = None) -> Batch:
         """The rows from `start` up to but not including `stop`, with new IDs; written once."""
@@ -455,15 +453,12 @@ class Batch:
         if self.ids is None and stop - start == self._rows > 0:
             body = memoryview(self.data)[HEADER.size :]  # IDs follow the columns, which stay unchanged
             return Batch._sealed(self._form, [body], len(body), stop, ids)
-        if self.groups[0].rows is None:
-            return self._gathered(slice(start, stop), stop - start, ids)
-        return self._gathered(np.arange(start, stop), stop - start, ids)
+        return self._gathered(slice(start, stop), stop - start, ids)
 
     def _gathered(self, rows: gather.Rows, count: int, ids: Ids | None) -> Batch:
         if self.groups[0].rows is None:
             only = self.groups[0]
             return Batch.assemble(self._form, count, {only.code: (gather.gather(only.block, rows), None)}, ids)
-        assert not isinstance(rows, slice)
         owner, rank = self._owner[rows], self._rank[rows]
         chosen: dict[int, tuple[Columns, npt.NDArray[np.intp] | None]] = {}
         for number, group in enumerate(self.groups):
@@ -498,7 +493,9 @@ class Batch:
             columns = gather.concat([group.block for _, group in mine])
             places = None
             if form.has_cases and code != BOXED:
-                places = np.concatenate([start + _all_rows(group) for start, group in mine])
+                places = np.concatenate(
+                    [start + (np.arange(group.block.n) if group.rows is None else group.rows) for start, group in mine]
+                )
             groups[code] = columns, places
         return cls.assemble(form, rows, groups, ids)
 
@@ -532,10 +529,6 @@ class Batch:
         from milepost.batch.column import replace
 
         return replace(self, path, values)
-
-
-def _all_rows(group: CaseGroup) -> npt.NDArray[np.intp]:
-    return group.rows if group.rows is not None else np.arange(group.block.n)
 
 
 def as_schema(schema: Any) -> Schema:

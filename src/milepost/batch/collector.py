@@ -134,7 +134,7 @@ class Collector:
                 bits[shape.valid], kept_bits[shape.valid] = terms[-1], f"p{number}"
             if kind in ("string", "bytes"):
                 taken = f"encode({value})" if kind == "string" else f"content({value})"
-                scope["content"] = _content
+                scope["content"] = atoms.exactly(bytes)
                 checks.append(f"t{number} = {taken}{there and there + 'empty'}")
                 scope["empty"] = b""
                 texts.append(f"t{number}")
@@ -142,12 +142,12 @@ class Collector:
                 word(f"n{number}", f"len(t{number})", "I", np.dtype("<u4"))
                 ends[shape.slot] = f"t{number}"
             elif kind == "bool":
-                scope["truth"] = _truth
+                scope["truth"] = atoms.exactly(bool)
                 self._bits.append((shape.slot, f"c{number}"))
                 word(f"c{number}", f"truth({value}){there and there + 'False'}", "?", np.bool_)
                 bits[shape.slot], kept_bits[shape.slot] = terms[-1], f"c{number}"
             else:
-                convert = _CONVERTERS.get(kind)
+                convert = atoms.CONVERTERS.get(kind)
                 scope[f"convert{number}"], scope[f"kind{number}"] = convert, shape.type
                 taken = value if convert is None else f"convert{number}(kind{number}, {value})"
                 code = atoms.CODES.get(kind, "16s")
@@ -216,23 +216,3 @@ class Collector:
         }
         exec("\n".join(lines), scope)  # noqa: S102 - numbers from the schema only, see above
         self.add, self.alone, self._lone = scope["add"], scope["alone"], scope["lone"]
-
-
-def _content(value: Any) -> bytes:
-    if type(value) is not bytes:
-        raise TypeError
-    return value
-
-
-def _truth(value: Any) -> bool:
-    if type(value) is not bool:
-        raise TypeError
-    return value
-
-
-_CONVERTERS: Final[dict[str, Callable[[Atom, Any], Any]]] = {
-    "date": lambda kind, value: atoms.days(value),
-    "timestamp": lambda kind, value: atoms.micros(value),
-    "uuid": lambda kind, value: value.bytes,
-    "decimal": lambda kind, value: atoms.unscaled(kind, value).to_bytes(16, "little", signed=True),
-}

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from milepost.batch import atoms, gather
 from milepost.batch.arrow import shape_to_arrow
-from milepost.batch.block import DTYPES, Block
+from milepost.batch.block import DTYPES
 from milepost.batch.columns import pack_bits
 from milepost.batch.encoder import Encoder
 from milepost.batch.format import Format
@@ -215,7 +215,9 @@ def replace(batch: Batch, path: str, values: Any) -> Batch:
             # Inside an optional tuple, a list or a variant, a new value may change other columns too.
             return _replace_rows(batch, way, given)
         mine = given if group.rows is None else [given[row] for row in group.rows.tolist()]
-        groups[group.code] = _replaced(batch._form, group.block, shape, mine), group.rows
+        columns = gather.gather(group.block, slice(None))
+        Encoder(batch._form).fill(columns, shape, mine)
+        groups[group.code] = columns, group.rows
     return Batch.assemble(batch._form, len(batch), groups, batch.ids)
 
 
@@ -224,12 +226,6 @@ def _decided(shape: Shape) -> bool:
     if isinstance(shape, TupleShape):
         return any(_decided(inner) for inner in shape.fields.values())
     return isinstance(shape, ChoiceShape)
-
-
-def _replaced(form: Format, block: Block, shape: Shape, values: Sequence[Any]) -> Any:
-    columns = gather.gather(block, slice(None))
-    Encoder(form).fill(columns, shape, values)
-    return columns
 
 
 def _one_each(values: Any, rows: int, path: str) -> Sequence[Any]:

@@ -116,8 +116,8 @@ class Copier:
         return copied
 
     def _atom(self, kind: Atom) -> Copy:
-        if kind.kind in INTEGER_RANGES or kind.kind == "ident":
-            return _integer(*INTEGER_RANGES.get(kind.kind, INTEGER_RANGES["long"]))
+        if kind.kind in INTEGER_RANGES:
+            return _integer(*INTEGER_RANGES[kind.kind])
         if kind.kind == "string":
             return self._text
         if kind.kind == "bytes":
@@ -162,28 +162,10 @@ def _float(value: Any) -> float:
     raise TypeError
 
 
-def _bool(value: Any) -> bool:
-    if type(value) is not bool:
-        raise TypeError
-    return value
-
-
-def _date(value: Any) -> date:
-    if type(value) is not date:
-        raise TypeError
-    return value
-
-
 def _timestamp(value: Any) -> datetime:
     if type(value) is not datetime:
         raise TypeError
     atoms.micros(value)
-    return value
-
-
-def _uuid(value: Any) -> UUID:
-    if type(value) is not UUID:
-        raise TypeError
     return value
 
 
@@ -195,5 +177,6 @@ def _decimal(kind: Atom, value: Any) -> Decimal | int:
 
 
 _PLAIN: Final[dict[str, Copy]] = {
-    "double": _double, "float": _float, "bool": _bool, "date": _date, "timestamp": _timestamp, "uuid": _uuid,
+    "double": _double, "float": _float, "timestamp": _timestamp,
+    "bool": atoms.exactly(bool), "date": atoms.exactly(date), "uuid": atoms.exactly(UUID),
 }  # fmt: skip

@@ -17,8 +17,6 @@ from milepost.batch.block import DTYPES, OFFSET
 from milepost.batch.checksum import crc32
 from milepost.batch.header import HEADER, VERSION, WITH_IDS, Buffer
 from milepost.batch.layout import Layout
-from milepost.schema.flat import AtomShape
-from milepost.schema.types import Atom
 
 FLAGS: Final = VERSION | WITH_IDS
 _RUN: Final = struct.Struct("<IIII")  # one run, the row after its last, publisher, broker
@@ -41,13 +39,9 @@ class FlatValidator:
         self._fingerprint = fingerprint
         self._var, self._strings, self._bits = len(flat.var), flat.strings, len(flat.bits)
         # The columns in which some numbers are invalid; schemas with decimals are left to the full validation.
-        kinds = [
-            (shape, shape.type.kind)
-            for shape in flat.fixed
-            if isinstance(shape, AtomShape) and isinstance(shape.type, Atom)
-        ]
+        kinds = [(shape, str(shape.type)) for shape in layout.ranged]
         self._ranges = [(shape, DTYPES[kind], *atoms.RANGES[kind]) for shape, kind in kinds if kind in atoms.RANGES]
-        self._never = layout.empty or any(kind == "decimal" for _, kind in kinds)
+        self._never = layout.empty or len(self._ranges) < len(kinds)
 
     def check(self, data: Buffer) -> FlatParts | None:
         """The parts of a batch that is valid; None leaves it to the full validation."""

@@ -12,7 +12,7 @@ from milepost.batch.flat_validator import FlatValidator
 from milepost.batch.header import HEADER
 from milepost.batch.layout import Layout
 from milepost.batch.row_codec import RowCodec
-from milepost.schema.flat import SuperVariant, boxed, super_variant
+from milepost.schema.flat import SuperVariant, super_variant
 from milepost.schema.types import Dynamic, Field, Ref, Schema, Tuple, Type, walk
 
 BOXED: Final = -1  # in place of a multi-choice code: the batch is in boxed form
@@ -24,7 +24,7 @@ class Format:
 
     def __init__(self, schema: Schema) -> None:
         self.schema: Final = schema
-        self.cases: Final[SuperVariant] = super_variant(schema)
+        self.cases: Final = super_variant(schema)
         self.has_cases: Final = self.cases.count > 1
         self.always_boxed: Final = self.cases.count > limits.CASE_CODES
         # The start of the first group when it is the only one: the place of every field follows from it.
@@ -58,8 +58,8 @@ class Format:
 
     @cached_property
     def boxed(self) -> Layout:
-        """The layout of the boxed form."""
-        return Layout(boxed(self.schema))
+        """The layout of the boxed form: all variants are boxed. For batches, or schemas, with too many cases."""
+        return Layout(SuperVariant(self.schema.type, self.schema, distribute=False).flat(0))
 
     @cached_property
     def row_codec(self) -> RowCodec | None:

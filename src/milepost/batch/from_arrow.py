@@ -43,7 +43,9 @@ def record_batch(schema: Schema, source: Any) -> pa.RecordBatch:
             for item in schema.type.fields
             if item.name in source
         }
-        _same_length(columns)
+        sizes = {name: len(column) for name, column in columns.items()}
+        if len(set(sizes.values())) > 1:
+            raise InvalidValue(f"columns of different lengths: {sizes}")
         return pa.RecordBatch.from_pydict(columns)
     if isinstance(source, pa.RecordBatch):
         table = source
@@ -73,12 +75,6 @@ def _known(found: Iterable[str], names: list[str]) -> None:
         seen.add(name)
         if name not in names:
             raise InvalidValue(f"there is no field {name!r}{did_you_mean(str(name), names)}")
-
-
-def _same_length(columns: Mapping[str, pa.Array]) -> None:
-    sizes = {name: len(column) for name, column in columns.items()}
-    if len(set(sizes.values())) > 1:
-        raise InvalidValue(f"columns of different lengths: {sizes}")
 
 
 def _as_array(values: Any, kind: pa.DataType, path: str) -> pa.Array:
@@ -357,7 +353,8 @@ def _store(columns: Columns, shape: AtomShape, array: pa.Array, present: Mask) -
     """Copy a column into its slot, with zeros for absent values."""
     n = len(array)
     if shape.type == Atom("bool"):
-        flags = _validless(array).to_numpy(zero_copy_only=False)
+        whole = pa.Array.from_buffers(array.type, n, [None, array.buffers()[1]], offset=array.offset)  # without nulls
+        flags = whole.to_numpy(zero_copy_only=False)
         columns.bits[shape.slot] = pack_bits(flags if present is None else flags & present)
     elif isinstance(shape.type, Atom) and (kind := shape.type.kind) in DTYPES:
         dtype = DTYPES[kind]
@@ -412,11 +409,6 @@ _MASKS: Final = {
     if kind not in (*atoms.RANGES, "uuid", "decimal")
 }
 _BOUNDED: Final = {"date", "timestamp", "decimal"}  # types for which some bytes are invalid
-
-
-def _validless(array: pa.Array) -> pa.Array:
-    """The same values without the validity bits."""
-    return pa.Array.from_buffers(array.type, len(array), [None, array.buffers()[1]], offset=array.offset)
 
 
 def _in_range(shape: AtomShape, kind: Atom, column: npt.NDArray[Any], array: pa.Array) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from milepost.errors import InvalidValue, MalformedBatch, did_you_mean
 from milepost.schema.flat import ListShape, TupleShape, field_of
 from milepost.schema.messagetype import MessageType, NodeType, Reference
-from milepost.schema.node import Node, build
+from milepost.schema.node import Node
 
 if TYPE_CHECKING:
     from milepost.batch.batch import Batch
@@ -115,11 +115,6 @@ def linked(message_type: MessageType, lists: Mapping[str, list[dict[str, Any]]])
                 for made in nodes[kind.name]:
                     made[member.name] = [targets[position] for position in made[member.name]]
     return nodes[message_type.root][0]
-
-
-def node(message_type: MessageType, lists: Mapping[str, list[dict[str, Any]]], header: Any) -> Node:
-    """Lists of tuples as generic nodes. Returns the root, with the header of the message."""
-    return build(message_type, linked(message_type, lists), header=header)
 
 
 def check(batch: Batch) -> None:

@@ -8,6 +8,7 @@ when they are encoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -20,16 +21,14 @@ CHARS: Final = 1 << 20  # of one column
 PLANS: Final = 256  # schemas whose plans are kept
 
 
+@dataclass(slots=True, eq=False)
 class PlainRows:
     """Made by `plain_rows`."""
 
-    __slots__ = ("columns", "rows", "schema", "size")
-
-    def __init__(self, schema: Schema, rows: list[dict[str, Any]], columns: list[Sequence[Any]], size: int) -> None:
-        self.schema = schema
-        self.rows = rows
-        self.columns = columns  # in the order of the members
-        self.size = size  # in bytes, an estimate
+    schema: Schema
+    rows: list[dict[str, Any]]
+    columns: list[Sequence[Any]]  # in the order of the members
+    size: int  # in bytes, an estimate
 
     def __len__(self) -> int:
         return len(self.rows)

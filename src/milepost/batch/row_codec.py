@@ -190,14 +190,14 @@ class RowCodec:
     def _atom(self, shape: AtomShape, kind: Atom) -> _Fill:
         if kind.kind in ("string", "bytes"):
             slot = shape.slot
-            as_bytes: Callable[[Any], bytes] = str.encode if kind.kind == "string" else _same_bytes
+            as_bytes: Callable[[Any], bytes] = str.encode if kind.kind == "string" else atoms.exactly(bytes)
 
             def text(value: Any, words: list[Any], texts: list[bytes]) -> None:
                 texts[slot] = as_bytes(value)
 
             return text
         place = self._first_bit + shape.slot if kind.kind == "bool" else self._place[id(shape)]
-        convert = _CONVERTERS.get(kind.kind)
+        convert = _same_bool if kind.kind == "bool" else atoms.CONVERTERS.get(kind.kind)
         if convert is None:
 
             def number(value: Any, words: list[Any], texts: list[bytes]) -> None:
@@ -233,22 +233,7 @@ def _bounds(kind: Any) -> tuple[int, int] | None:
     return atoms.RANGES.get(kind.kind) if isinstance(kind, Atom) else None
 
 
-def _same_bytes(value: Any) -> bytes:
-    if type(value) is not bytes:
-        raise TypeError
-    return value
-
-
 def _same_bool(kind: Atom, value: Any) -> bool:
     if type(value) is not bool:
         raise TypeError
     return value
-
-
-_CONVERTERS: Final[dict[str, Callable[[Atom, Any], Any]]] = {
-    "bool": _same_bool,
-    "date": lambda kind, value: atoms.days(value),
-    "timestamp": lambda kind, value: atoms.micros(value),
-    "uuid": lambda kind, value: value.bytes,
-    "decimal": lambda kind, value: atoms.unscaled(kind, value).to_bytes(16, "little", signed=True),
-}

@@ -43,6 +43,7 @@ ROOMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 }
 KERNELS: Final = tuple(name for modules in ROOMS.values() for names in modules.values() for name in names)
 _ALL: Final = frozenset(KERNELS)
+_OPTIONS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 _PACKAGE: Final = Path(__file__).parents[1]
 
 _progress: list[Progress] = []
@@ -98,8 +99,7 @@ def kernel(signature: str) -> Callable[[Function], Function]:
 
     def make(function: Function) -> Function:
         def compiled(**kept: bool) -> Function:
-            options = {"nogil": True, "error_model": "numpy", "boundscheck": False}
-            return cast(Function, numba_().njit(signature, **options, **kept)(function))
+            return cast(Function, numba_().njit(signature, **_OPTIONS, **kept)(function))
 
         return keep(function, compiled)
 
@@ -131,7 +131,7 @@ def keep(function: Callable[..., Any], compiled: Callable[..., Made]) -> Made:
 def part(function: Function) -> Function:
     """A function that kernels of the same room call; compiled into each of them."""
     with _making:
-        return cast(Function, numba_().njit(nogil=True, error_model="numpy", boundscheck=False)(function))
+        return cast(Function, numba_().njit(**_OPTIONS)(function))
 
 
 def inner(function: Function) -> Function:
@@ -139,9 +139,8 @@ def inner(function: Function) -> Function:
 
     For parts that take and return arrays in a loop: passing an array counts references, which takes time.
     """
-    options = {"nogil": True, "error_model": "numpy", "boundscheck": False, "inline": "always"}
     with _making:
-        return cast(Function, numba_().njit(**options)(function))
+        return cast(Function, numba_().njit(**_OPTIONS, inline="always")(function))
 
 
 def numba_() -> Any:

@@ -6,7 +6,7 @@
     snapshot       matches a batch                              Snapshot
     matches        the result of a match                        Matches, Deliveries
     form, codes    a predicate as terms over columns of 64-bit codes; columns, texts
-    access, ways   the term by which a predicate is found
+    access         the term by which a predicate is found
     delta, segment, group     subscriptions: the newest, the others, and the ones that share a predicate
     evaluation     predicates that terms cannot express; masks: all predicates, while there are no kernels
     decoder, probe, builder, assembly      the kernels (see `milepost.kernels`)

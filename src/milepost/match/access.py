@@ -11,7 +11,11 @@ from typing import Final
 
 from milepost.match.codes import GREATEST, LEAST, NULL
 from milepost.match.form import Clause
-from milepost.match.ways import ALWAYS, EQUAL, RANGE
+
+# How a posting is found: always, by the value of a column, or by an interval of a column's values
+ALWAYS: Final = 0
+EQUAL: Final = 1
+RANGE: Final = 2
 
 VALUES: Final = 1024  # different values of a column that are counted; with more, it is selective enough
 ENDS: Final = 512  # ends of intervals kept for a column
@@ -52,10 +56,8 @@ class Chooser:
             return ALWAYS, clause
         weights = [self._share(*term) for term in clause]
         order = sorted(range(len(clause)), key=weights.__getitem__)
-        first = clause[order[0]]
-        if first[0] < 0:
-            return ALWAYS, tuple(clause[i] for i in order)
-        way = EQUAL if first[1] == first[2] else RANGE
+        column, low, high = clause[order[0]]
+        way = ALWAYS if column < 0 else EQUAL if low == high else RANGE
         return way, tuple(clause[i] for i in order)
 
     def _share(self, column: int, low: int, high: int) -> float:

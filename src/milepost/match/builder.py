@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from milepost.kernels.kernel import kernel, part
+from milepost.match.access import ALWAYS, EQUAL, RANGE
 from milepost.match.probe import REACH, mixed, rank_of
 from milepost.match.scan import BLOCK, NEAR_GREATEST, NEAR_NULL, NEAR_STEPS, near_code
-from milepost.match.ways import ALWAYS, EQUAL, RANGE
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1  # a first term that holds for every code
 
@@ -75,20 +75,13 @@ def _sorted_by_low(order: Any, first: Any, lows: Any) -> Any:
 
 
 @part
-def _first(way: Any, begin: Any, end: Any, columns: Any) -> Any:
-    """The term that a scan checks first: the access term of a range, else the first positive term."""
-    start = begin + 1 if way == EQUAL else begin
-    for term in range(start, end):
-        if columns[term] >= 0:
-            return term
-    return np.int64(-1)
+def _positive(way: Any, begin: Any, end: Any, columns: Any, other: Any) -> Any:
+    """The first positive term but `other`; of an equality, a scan need not check the access term. -1 if none is left.
 
-
-@part
-def _second(first: Any, way: Any, begin: Any, end: Any, columns: Any) -> Any:
-    """The term that a scan checks second: another positive term."""
+    The term that a scan checks first is the access term of a range, else the first positive term.
+    """
     for term in range(begin + 1 if way == EQUAL else begin, end):
-        if columns[term] >= 0 and term != first:
+        if columns[term] >= 0 and term != other:
             return term
     return np.int64(-1)
 
@@ -223,8 +216,8 @@ def build(entry: Any, way: Any, start: Any, columns: Any, lows: Any, highs: Any,
     filled = 0
     for posting in range(count):
         term = start[posting]
-        first[posting] = _first(way[posting], term, start[posting + 1], columns)
-        second[posting] = _second(first[posting], way[posting], term, start[posting + 1], columns)
+        first[posting] = _positive(way[posting], term, start[posting + 1], columns, -1)
+        second[posting] = _positive(way[posting], term, start[posting + 1], columns, first[posting])
         if way[posting] == EQUAL:
             found = _file(many, columns[term], lows[term], clusters)
             if found == clusters:

@@ -89,19 +89,9 @@ def _others(value: int, coding: Coding) -> tuple[CodeSpan, bool]:
 
 def _ordered(sign: str, code: int) -> tuple[CodeSpan, bool]:
     """`compared` for a code whose neighbours are the codes of the neighbouring values."""
-    match sign:
-        case "=":
-            return CodeSpan(code, code), False
-        case "<>":
-            return CodeSpan(code, code), True
-        case "<":
-            return CodeSpan(LEAST, code - 1), False
-        case "<=":
-            return CodeSpan(LEAST, code), False
-        case ">":
-            return CodeSpan(code + 1, GREATEST), False
-        case _:
-            return CodeSpan(code, GREATEST), False
+    low = LEAST if sign in ("<", "<=") else code + (sign == ">")
+    high = GREATEST if sign in (">", ">=") else code - (sign == "<")
+    return CodeSpan(low, high), sign == "<>"
 
 
 def _ratio(constant: Any, kind: Scalar, scale: int) -> tuple[int, int]:

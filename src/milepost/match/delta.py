@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from milepost.match import ways
+from milepost.match.access import ALWAYS
 from milepost.match.form import Clause
 from milepost.match.segment import ALIVE, Postings
 
@@ -108,7 +108,7 @@ class Delta:
             start[postings : len(self._starts)] = self._starts[postings:]
             for posting in range(postings, len(self._entries)):
                 begin = self._starts[posting]
-                if self._ways[posting] != ways.ALWAYS:  # the access term is positive
+                if self._ways[posting] != ALWAYS:  # the access term is positive
                     column[posting] = self._columns[begin]
                     low[posting], high[posting] = self._lows[begin], self._highs[begin]
             self._written = (len(self._targets), len(self._entries), len(self._columns))

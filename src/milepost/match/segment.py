@@ -129,14 +129,8 @@ def joined(parts: Sequence[Postings]) -> Postings:
         starts.append(part.start[:-1] + np.int32(terms))
         terms += int(part.start[-1])
     starts.append(np.array([terms], np.int32))
-    return Postings(
-        np.concatenate([part.entry for part in parts]),
-        np.concatenate([part.way for part in parts]),
-        np.concatenate(starts),
-        np.concatenate([part.columns for part in parts]),
-        np.concatenate([part.lows for part in parts]),
-        np.concatenate([part.highs for part in parts]),
-    )
+    all_parts: Any = zip(*parts, strict=True)
+    return Postings(*map(np.concatenate, all_parts))._replace(start=np.concatenate(starts))
 
 
 def _address(array: npt.NDArray[Any]) -> int:

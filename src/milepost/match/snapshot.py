@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -22,16 +23,14 @@ MANY_POSTINGS: Final = 30_000  # fewer stay in the processor's caches
 _EXPECTED: Final = 16.0  # targets of a row, as a first estimate
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class FrozenGroups:
     """The groups at one moment: the arrays of their keys, and the predicates to evaluate. Immutable once in use."""
 
-    def __init__(
-        self, table: Codes, keys: dict[int, Keys], evaluated: dict[int, Predicate], unindexed: list[int]
-    ) -> None:
-        self.table = table  # for `assemble`
-        self.held = keys  # keeps the arrays alive whose addresses are in the table
-        self.evaluated = evaluated
-        self.unindexed = unindexed
+    table: Codes  # for `assemble`
+    held: dict[int, Keys]  # keeps the arrays alive whose addresses are in the table
+    evaluated: dict[int, Predicate]
+    unindexed: list[int]  # groups that no entry points to; all of them are evaluated
 
     def after(self, changed: Mapping[int, PredicateGroup | None], size: int) -> FrozenGroups:
         """The groups after some have changed or were removed; numbers are below `size`."""
@@ -109,7 +108,7 @@ class Snapshot:
         offsets, targets = self._found(batch)
         if not self._groups.held:
             return Matches(offsets, targets)
-        return self._with_groups(batch, offsets, targets, self._groups, pause)
+        return self._with_groups(batch, offsets, targets, pause)
 
     def _found(self, batch: Batch) -> tuple[npt.NDArray[np.int64], Rows]:
         """The targets of the entries that hold in each row."""
@@ -123,53 +122,33 @@ class Snapshot:
         return offsets, targets
 
     def _with_groups(
-        self,
-        batch: Batch,
-        offsets: npt.NDArray[np.int64],
-        targets: Rows,
-        groups: FrozenGroups,
-        pause: Callable[[], None] | None,
+        self, batch: Batch, offsets: npt.NDArray[np.int64], targets: Rows, pause: Callable[[], None] | None
     ) -> Matches:
+        groups = self._groups
         numbers, starts, rows = self._split(offsets, targets, len(groups.table))
         failed: list[tuple[int, MilepostError]] = []
         if groups.evaluated:
             holding: list[tuple[int, Any]] = []
-            bounds = starts.tolist()
             views = views_of(batch)
-            for i, number in enumerate(numbers.tolist()):
-                mine = rows[bounds[i] : bounds[i + 1]]
+            bounds = starts.tolist()
+            found: list[tuple[int, Any]] = [
+                (number, rows[bounds[i] : bounds[i + 1]]) for i, number in enumerate(numbers.tolist())
+            ]
+            for number, mine in [*found, *((number, None) for number in groups.unindexed)]:
                 predicate = groups.evaluated.get(number)
                 if predicate is not None:
                     if pause is not None:
                         pause()
-                    mine = self._evaluated(number, predicate, batch, mine, views, failed)
-                if len(mine):
-                    holding.append((number, mine))
-            for number in groups.unindexed:
-                if pause is not None:
-                    pause()
-                mine = self._evaluated(number, groups.evaluated[number], batch, None, views, failed)
+                    try:
+                        mine = satisfying(predicate, batch, mine, views)
+                    except MilepostError as error:  # it holds in no row
+                        failed += [(key, error) for key in groups.keys(number, self._now)]
+                        continue
                 if len(mine):
                     holding.append((number, mine))
             numbers = np.array([number for number, _ in holding], np.int32)
             starts = np.zeros(len(holding) + 1, np.int64)
             np.cumsum([len(mine) for _, mine in holding], out=starts[1:])
             rows = np.concatenate([mine for _, mine in holding]) if holding else np.zeros(0, np.int32)
-        found, keys = self._assemble(offsets, targets, numbers, starts, rows, groups.table, self._now)
-        return Matches(found, keys, tuple(failed))
-
-    def _evaluated(
-        self,
-        number: int,
-        predicate: Predicate,
-        batch: Batch,
-        rows: Rows | None,
-        views: dict[int, Any],
-        failed: list[Any],
-    ) -> Rows:
-        """The rows in which a predicate holds, of the given ones or of all; none when it fails."""
-        try:
-            return satisfying(predicate, batch, rows, views)
-        except MilepostError as error:
-            failed += [(key, error) for key in self._groups.keys(number, self._now)]
-            return np.zeros(0, np.int32)
+        matched, keys = self._assemble(offsets, targets, numbers, starts, rows, groups.table, self._now)
+        return Matches(matched, keys, tuple(failed))

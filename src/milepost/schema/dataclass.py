@@ -188,12 +188,10 @@ class _Builder:
                 self.definitions[item.name] = self._fill(self.named[item.name], item.type)
             else:
                 self.definitions[item.name] = self._hint(item.type, class_name(item.name))
-        if schema.definitions:
-            type.__setattr__(self.main, "__definitions__", self.definitions)
-        if schema.checks:
-            type.__setattr__(self.main, "__checks__", schema.checks)
-        if schema.indexes:
-            type.__setattr__(self.main, "__indexes__", schema.indexes)
+        rest = {"__definitions__": self.definitions, "__checks__": schema.checks, "__indexes__": schema.indexes}
+        for name, value in rest.items():
+            if value:
+                type.__setattr__(self.main, name, value)
         assert isinstance(schema.type, Tuple)
         self._fill(self.main, schema.type)
 

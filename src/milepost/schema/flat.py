@@ -328,8 +328,3 @@ class _Flattener:
 def super_variant(schema: Schema) -> SuperVariant:
     """The distributed cases of a whole schema."""
     return SuperVariant(schema.type, schema)
-
-
-def boxed(schema: Schema) -> FlatTuple:
-    """The one flat-tuple of a schema whose variants are all boxed: for batches, or schemas, with too many cases."""
-    return SuperVariant(schema.type, schema, distribute=False).flat(0)

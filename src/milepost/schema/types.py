@@ -485,12 +485,10 @@ def _described(kind: Type) -> str:
             return str(kind)
 
 
+@dataclass(slots=True, eq=False)
 class _Waiter:
     """A type that has a finite value once `missing` of the types inside it have one."""
 
-    __slots__ = ("missing", "name", "parent")
-
-    def __init__(self, parent: _Waiter | None, missing: int, name: str | None = None) -> None:
-        self.parent = parent
-        self.missing = missing
-        self.name = name  # of the definition that the type is, at the top of its tree
+    parent: _Waiter | None
+    missing: int
+    name: str | None = None  # of the definition that the type is, at the top of its tree

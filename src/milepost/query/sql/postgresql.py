@@ -8,7 +8,6 @@ scaled operands first. Scaling by powers of two is exact, and so is the test.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 from milepost.errors import QueryError
@@ -93,7 +92,7 @@ class Postgresql(Operations):
             return Value(f"({a} / nullif({b}, 0))" if sign == "/" else f"({a} {sign} {b})", DOUBLE)
         if sign in "+-" and (left.tame or right.tame):
             return Value(f"({left.text} {sign} {right.text})", DOUBLE)
-        make = {"+": _added, "-": partial(_added, sign="-"), "*": _multiplied, "/": _divided}[sign]
+        make = {"+": _added, "-": lambda a, b: _added(a, b, "-"), "*": _multiplied, "/": _divided}[sign]
         text = self.writer.once((left, right), lambda a, b: make(a.text, b.text))
         return Value(f"nullif({text}, {_NAN})", DOUBLE)
 
