@@ -96,27 +96,13 @@ CONVERTERS: Final[dict[str, Callable[[Atom, Any], Any]]] = {
 }
 
 
-def _dates(kind: Atom, values: Values) -> bytes:
-    return _numbers(kind, [days(value) for value in values])
-
-
-def _timestamps(kind: Atom, values: Values) -> bytes:
-    return _numbers(kind, [micros(value) for value in values])
-
-
-def _decimals(kind: Atom, values: Values) -> bytes:
-    return b"".join([unscaled(kind, value).to_bytes(16, "little", signed=True) for value in values])
-
-
-def _uuids(kind: Atom, values: Values) -> bytes:
-    return b"".join([value.bytes for value in values])
-
-
 PACKERS: Final[dict[str, Callable[[Atom, Values], bytes]]] = dict.fromkeys(CODES, _numbers) | {
-    "date": _dates,
-    "timestamp": _timestamps,
-    "decimal": _decimals,
-    "uuid": _uuids,
+    "date": lambda kind, values: _numbers(kind, [days(value) for value in values]),
+    "timestamp": lambda kind, values: _numbers(kind, [micros(value) for value in values]),
+    "decimal": lambda kind, values: b"".join(
+        [unscaled(kind, value).to_bytes(16, "little", signed=True) for value in values]
+    ),
+    "uuid": lambda kind, values: b"".join([value.bytes for value in values]),
 }
 # The errors of a packer for a value that does not fit.
 REFUSED: Final = (struct.error, TypeError, ValueError, OverflowError, AttributeError, ArithmeticError)

@@ -76,13 +76,14 @@ def _leaves(form: Format, block: Block, shape: AtomShape) -> list[Any]:
     return [cell(form, shape, raw[start:end]) for start, end in pairs]
 
 
-def cell(form: Format, shape: AtomShape, raw: bytes) -> Any:
-    """A dynamic value from the bytes of its cell; the plain value where the schema is known."""
+def cell(form: Format, shape: AtomShape, raw: bytes, view: bool = False) -> Any:
+    """A dynamic value from the bytes of its cell; the plain value, or a view, where the schema is known."""
     if not raw:
         return None
     if not isinstance(shape.type, Ref):
         return DynamicValue.read(raw)
     from milepost.batch.batch import Batch
 
-    value = Batch.trusted(raw, form.referred(shape.type)).to_pylist()[0]
+    batch = Batch.trusted(raw, form.referred(shape.type))
+    value = batch[0] if view else batch.to_pylist()[0]
     return value if isinstance(form.schema.resolve(shape.type), Tuple) else value[WRAPPED]

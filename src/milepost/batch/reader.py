@@ -72,13 +72,13 @@ def _by_case(form: Format, compiled: Callable[[Layout], Callable[[bytes], Any]])
     return access
 
 
-def _find(layout: Layout, path: str) -> tuple[Shape | None, list[int], list[Step]]:
-    """The shape at a path (None: in another case), the validity bits along the path, and the rest of the path.
+def _find(form: Format, layout: Layout, path: str) -> tuple[Shape | None, list[int], list[Step]]:
+    """The shape at a path (None: in another case), where the validity bits along it are, and the rest of the path.
 
     The search ends early at a box or a list: a view reads the rest.
     """
     shape: Shape | None = layout.root
-    bits: list[int] = []
+    flags: list[int] = []
     way = steps(path)
     for number, step in enumerate(way):
         match shape:
@@ -87,12 +87,12 @@ def _find(layout: Layout, path: str) -> tuple[Shape | None, list[int], list[Step
             case ChoiceShape(_, _, case, inner):
                 shape = inner if step == case else None
             case None:
-                return None, bits, []
+                return None, flags, []
             case _:
-                return shape, bits, way[number:]
+                return shape, flags, way[number:]
         if isinstance(shape, TupleShape | AtomShape | ListShape) and shape.valid is not None:
-            bits.append(shape.valid)
-    return shape, bits, []
+            flags.append(form.body + layout.bit_at(shape.valid, 1))
+    return shape, flags, []
 
 
 def _code_of(shape: Shape | None) -> str | None:
@@ -107,14 +107,13 @@ def _is_text(shape: Shape | None) -> bool:
 
 
 def _leaf(form: Format, layout: Layout, path: str) -> Reader:
-    shape, bits, rest = _find(layout, path)
+    shape, flags, rest = _find(form, layout, path)
     if shape is None:
         return _nothing
     if rest:
-        return _walked(_viewed(form, layout, shape, bits), rest)
+        return _walked(_viewed(form, layout, shape, flags), rest)
     start = form.body
     code = _code_of(shape)
-    flags = [start + layout.bit_at(slot, 1) for slot in bits]
     if len(flags) <= 1 and isinstance(shape, AtomShape):
         if code is not None:
             return _number(start + layout.fixed_at(shape, 1), code, flags)
@@ -125,7 +124,7 @@ def _leaf(form: Format, layout: Layout, path: str) -> Reader:
                 return plain
             words = struct.pack("<III", native.TEXT, at, *(flags or [0]))
             return native.read_text((words, plain, None))  # type: ignore[no-any-return]
-    return _viewed(form, layout, shape, bits)
+    return _viewed(form, layout, shape, flags)
 
 
 def _nothing(data: bytes) -> None:
@@ -166,10 +165,9 @@ def _text(at: int, flags: list[int]) -> Reader:
     return optional
 
 
-def _viewed(form: Format, layout: Layout, shape: Shape, bits: list[int]) -> Reader:
+def _viewed(form: Format, layout: Layout, shape: Shape, flags: list[int]) -> Reader:
     """Any other shape, through the view that reads it in batches of every size."""
     start = form.body
-    flags = [start + layout.bit_at(slot, 1) for slot in bits]
 
     def view(data: bytes) -> Any:
         if all(data[at] for at in flags):
@@ -206,7 +204,7 @@ def _project(form: Format, layout: Layout, paths: Sequence[str]) -> Projection:
     scope: dict[str, Any] = {}
     text_end = start + layout.var_at(1) + 4 * layout.flat.strings
     for number, path in enumerate(paths):
-        shape, bits, rest = _find(layout, path)
+        shape, flags, rest = _find(form, layout, path)
         code = None if rest else _code_of(shape)
         if shape is None:
             terms.append("None")
@@ -223,7 +221,6 @@ def _project(form: Format, layout: Layout, paths: Sequence[str]) -> Projection:
             scope[f"read{number}"] = _leaf(form, layout, path)
             terms.append(f"read{number}(data)")
             continue
-        flags = [start + layout.bit_at(slot, 1) for slot in bits]
         wanted |= dict.fromkeys(flags, "B")
         terms.append(f"{term} if {' and '.join(f'v{flag}' for flag in flags)} else None" if flags else term)
     unpack = _unpacker(wanted)
@@ -256,9 +253,8 @@ def _compiled(form: Format, layout: Layout, paths: Sequence[str], plain: Project
     start = form.body
     plan = []
     for path in paths:
-        shape, bits, rest = _find(layout, path)
+        shape, flags, rest = _find(form, layout, path)
         code = _code_of(shape)
-        flags = [start + layout.bit_at(slot, 1) for slot in bits]
         if shape is None:
             plan.append((native.NOTHING, 0, 0))
         elif rest or len(flags) > 1 or not isinstance(shape, AtomShape):

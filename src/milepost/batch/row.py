@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from milepost.batch import atoms
 from milepost.batch.block import DTYPES, Block
-from milepost.batch.format import WRAPPED, Format
+from milepost.batch.format import Format
 from milepost.batch.ids import MessageId
 from milepost.batch.layout import Layout
 from milepost.batch.plain import cell, plain
 from milepost.errors import did_you_mean
 from milepost.schema.flat import AtomShape, BoxShape, ChoiceShape, ListShape, Shape, TupleShape
-from milepost.schema.types import Atom, Ref, Tuple
+from milepost.schema.types import Atom
 
 if TYPE_CHECKING:
     from milepost.batch.batch import Batch
@@ -73,15 +73,7 @@ def _atom(form: Format, block: Block, shape: AtomShape, index: int) -> Any:
         return raw.decode()
     if name == "bytes":
         return raw
-    return _reference(form, kind, raw) if isinstance(kind, Ref) and raw else cell(form, shape, raw)
-
-
-def _reference(form: Format, kind: Ref, raw: bytes) -> Any:
-    """The value of a recursive reference, as a view."""
-    from milepost.batch.batch import Batch
-
-    value = Batch.trusted(raw, form.referred(kind))[0]
-    return value if isinstance(form.schema.resolve(kind), Tuple) else value[WRAPPED]
+    return cell(form, shape, raw, view=True)
 
 
 def _number(kind: Atom, data: Any, at: int) -> Any:

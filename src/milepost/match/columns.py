@@ -16,7 +16,7 @@ from milepost.batch.layout import Layout
 from milepost.match.codes import NULL, Coding
 from milepost.match.texts import Texts, TextTable
 from milepost.query import typed
-from milepost.query.kinds import DOUBLE, UUID, Scalar
+from milepost.query.kinds import UUID, Scalar
 from milepost.query.location import Location
 from milepost.query.typed import ROOT, CaseName, CaseStep, FieldStep, ReadPath
 from milepost.schema.flat import AtomShape, ChoiceShape, Shape, TupleShape
@@ -30,6 +30,10 @@ WIDE_DIGITS: Final = 18  # decimals up to here fit into 64 bits
 _SORTS: Final = {
     "int8": 1, "int16": 2, "int": 3, "date": 3, "long": 4, "timestamp": 4, "ident": 4, "uint8": 5, "uint16": 6,
     "uint32": 7, "uint64": 8, "float": 9, "double": 10, "bool": 11, "decimal": 12, "uuid": 15,
+}  # fmt: skip
+_CODINGS: Final = {
+    "uuid": Coding.NUMBER, "string": Coding.START, "bytes": Coding.START, "double": Coding.DOUBLE,
+    "boolean": Coding.BIT,
 }  # fmt: skip
 _ABSENT, _START, _NUMBERED, _ELSEWHERE = 0, 13, 14, 16  # as in `decoder`
 _NOWHERE: Final = np.zeros(0, np.int64)
@@ -104,16 +108,10 @@ class CodeColumns:
             return IndexedField(node, Coding.START, 0)
         if not isinstance(node.kind, Scalar):
             return None
-        if node.kind == UUID:
-            return IndexedField(node, Coding.NUMBER, 0)
-        if node.kind.name in ("string", "bytes"):
-            return IndexedField(node, Coding.START, 0)
-        if node.kind == DOUBLE:
-            return IndexedField(node, Coding.DOUBLE, 0)
+        if node.kind.name in _CODINGS:
+            return IndexedField(node, _CODINGS[node.kind.name], 0)
         if node.kind.name == "decimal":
             return IndexedField(node, Coding.SIGNED, node.kind.scale) if node.kind.precision <= WIDE_DIGITS else None
-        if node.kind.name == "boolean":
-            return IndexedField(node, Coding.BIT, 0)
         location = Location.root(self.schema)
         for step in node.steps:
             location = location.step(step.index if isinstance(step, typed.ElementStep) else step.name)  # type: ignore[union-attr]

@@ -12,7 +12,7 @@ import numpy as np
 
 from milepost.match.access import ALWAYS
 from milepost.match.form import Clause
-from milepost.match.segment import ALIVE, Postings
+from milepost.match.segment import ALIVE, Postings, address
 
 ENTRIES: Final = 512  # scanned for every row: 0.7 microseconds
 STAGED: Final = 16_384  # entries that may wait for a snapshot; more become a segment without one
@@ -96,7 +96,7 @@ class Delta:
                 np.zeros(_TERMS * ENTRIES, np.int64), np.zeros(ENTRIES, np.int32), self.died,
             )  # fmt: skip
             self._written = (0, 0, 0)
-            self._base = [array.__array_interface__["data"][0] for array in self._arrays]
+            self._base = [address(array) for array in self._arrays]
         entry, column, low, high, _, _, _, start, columns, lows, highs, targets, _ = self._arrays
         entries, postings, terms = self._written
         if entries < len(self._targets):

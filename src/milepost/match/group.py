@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from milepost.match.segment import ALIVE
+from milepost.match.segment import ALIVE, address
 from milepost.query import Predicate
 
 _FIRST: Final = 4  # initial room for keys: most predicates have one subscriber
@@ -60,6 +60,4 @@ class PredicateGroup:
 
     def row(self) -> tuple[int, int, int]:
         """The row for `assemble`: the address of the keys, the address of their times of death, and their number."""
-        keys: int = self.keys.__array_interface__["data"][0]
-        died: int = self.died.__array_interface__["data"][0]
-        return keys, died, self.count
+        return address(self.keys), address(self.died), self.count

@@ -75,13 +75,13 @@ class Segment:
         self.ranges: Final = ranges
         self.row: Final = np.array(
             [
-                *(_address(array) for array in self.arrays[:11]), _address(self.targets), _address(self.died),
-                _address(self._slots), len(self._slots) - 1, _address(self._clusters),
-                _address(self._equal_columns), len(self._equal_columns),
-                _address(self._grids), len(self._grids), _address(self._bounds), _address(self._buckets),
-                self.equal + ranges, len(self._entry), 1, _address(least), _address(greatest),
-                _address(near_low), _address(near_high), _address(near_second_low), _address(near_second_high),
-                _address(scales), exact, _address(cluster_blocks), _address(blocks), plain, 1,
+                *(address(array) for array in self.arrays[:11]), address(self.targets), address(self.died),
+                address(self._slots), len(self._slots) - 1, address(self._clusters),
+                address(self._equal_columns), len(self._equal_columns),
+                address(self._grids), len(self._grids), address(self._bounds), address(self._buckets),
+                self.equal + ranges, len(self._entry), 1, address(least), address(greatest),
+                address(near_low), address(near_high), address(near_second_low), address(near_second_high),
+                address(scales), exact, address(cluster_blocks), address(blocks), plain, 1,
             ],
             np.int64,
         )  # fmt: skip
@@ -133,9 +133,10 @@ def joined(parts: Sequence[Postings]) -> Postings:
     return Postings(*map(np.concatenate, all_parts))._replace(start=np.concatenate(starts))
 
 
-def _address(array: npt.NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+def address(array: npt.NDArray[Any]) -> int:
+    """Where the values of an array are in memory."""
+    found: int = array.__array_interface__["data"][0]
+    return found
 
 
 class Merge:

@@ -25,18 +25,43 @@ if TYPE_CHECKING:
     from milepost.query.mask.vector import Bools
 
 
-class Expression:
-    """An expression of a scalar type over the messages of one schema.
+class CompiledText:
+    """A text compiled for the messages of one schema.
 
-    Expressions are equal when their typed ASTs are: white space, the case of keywords, names of variables and needless
+    Two are equal when their typed ASTs are: white space, the case of keywords, names of variables and needless
     parentheses make no difference. So many subscribers can share one predicate.
     """
 
-    def __init__(self, text: str, schema: Schema, tree: ast.Expression | ast.Select | None, root: Typed) -> None:
-        """Without a tree, the text must be one that parses; it is parsed on the first access to `tree`."""
+    def __init__(self, text: str, schema: Schema, root: Any) -> None:
         self.text = text
         self.schema = schema
         self.root = root  # the typed AST, for back ends
+
+    def __getstate__(self) -> dict[str, Any]:
+        cached = {name for cls in type(self).__mro__ for name, it in vars(cls).items() if type(it) is cached_property}
+        return {name: value for name, value in self.__dict__.items() if name not in cached}  # without the closures
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CompiledText):
+            return NotImplemented
+        return self.schema.fingerprint == other.schema.fingerprint and bool(self.root == other.root)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.schema.fingerprint, self.root))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class Expression(CompiledText):
+    """An expression of a scalar type over the messages of one schema."""
+
+    root: Typed
+
+    def __init__(self, text: str, schema: Schema, tree: ast.Expression | ast.Select | None, root: Typed) -> None:
+        """Without a tree, the text must be one that parses; it is parsed on the first access to `tree`."""
+        super().__init__(text, schema, root)
         self._tree = tree
 
     @property
@@ -111,21 +136,6 @@ class Expression:
                 f"the query was compiled for {self.schema.name} ({self.schema.fingerprint:016x}), and the batch is of "
                 f"{batch.schema.name} ({batch.schema.fingerprint:016x}); compile it for the batch's schema"
             )
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.schema.fingerprint, self.root))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("text", "schema", "root", "_tree")}  # without the closures
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Expression):
-            return NotImplemented
-        return self.schema.fingerprint == other.schema.fingerprint and self.root == other.root
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __str__(self) -> str:
         return str(self.tree)

@@ -8,6 +8,7 @@ from typing import Any
 
 from milepost.query import ast, clauses
 from milepost.query.checker import Checker
+from milepost.query.expression import CompiledText
 from milepost.query.parser import parse_ordering
 from milepost.query.python import Moment, compiled
 from milepost.query.python.selection import compared
@@ -15,12 +16,11 @@ from milepost.query.typed import Sorting
 from milepost.schema.types import Schema
 
 
-class Ordering:
+class Ordering(CompiledText):
     """One or several keys, each ascending or descending. Null sorts after every value, so first in `desc`."""
 
     def __init__(self, text: str, schema: Schema, keys: tuple[Sorting, ...]) -> None:
-        self.text = text
-        self.schema = schema
+        super().__init__(text, schema, keys)
         self.keys = keys  # typed, for back ends
 
     def key(self, message: Any, header: Mapping[str, Any] | None = None) -> Any:
@@ -36,17 +36,6 @@ class Ordering:
     def _comparable(self) -> Any:
         signs = [-1 if item.descending else 1 for item in self.keys]
         return cmp_to_key(lambda left, right: compared(left, right, signs))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("text", "schema", "keys")}  # without the closures
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Ordering):
-            return NotImplemented
-        return self.schema.fingerprint == other.schema.fingerprint and self.keys == other.keys
-
-    def __hash__(self) -> int:
-        return hash((self.schema.fingerprint, self.keys))
 
     def __repr__(self) -> str:
         return f"<Ordering {self.text!r} over {self.schema.name}>"

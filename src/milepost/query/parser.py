@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from lark import Lark, Token, Tree, UnexpectedInput
 from lark.lark import PostLex
@@ -181,7 +181,7 @@ class _Builder:
                 if sign is not None:
                     self._fail("an index counts from 0 at the front and is not negative", _token(sign))
                 token = _token(number)
-                steps.append(self._index(token))
+                steps.append(self._value(token))
             else:
                 token = _token(part)
                 steps.append(_name(token))
@@ -218,18 +218,15 @@ class _Builder:
             case "NULL":
                 return ast.Literal("null", None, _start(token))
         self.literals.append(token)
-        try:
-            return ast.Literal(token.type.lower(), lexeme.VALUES[token.type](token), _start(token))
-        except WrongLexeme as error:
-            self._fail(str(error), token)
+        return ast.Literal(token.type.lower(), self._value(token), _start(token))
 
     def _string(self, token: Token) -> str:
         self.literals.append(token)
         return lexeme.string(token)
 
-    def _index(self, token: Token) -> int:
+    def _value(self, token: Token) -> Any:
         try:
-            return lexeme.integer(token)
+            return lexeme.VALUES[token.type](token)
         except WrongLexeme as error:
             self._fail(str(error), token)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from milepost.query import ast, clauses
 from milepost.query.checker import Checker
-from milepost.query.expression import Predicate
+from milepost.query.expression import CompiledText, Predicate
 from milepost.query.fields import fields
 from milepost.query.kinds import Kind
 from milepost.query.parser import parse
@@ -18,14 +18,14 @@ from milepost.query.typed import Selection
 from milepost.schema.types import Schema
 
 
-class CompiledQuery:
-    """A `select` over the messages of one type. Two are equal when their typed ASTs are, as for expressions."""
+class CompiledQuery(CompiledText):
+    """A `select` over the messages of one type."""
+
+    root: Selection
 
     def __init__(self, text: str, schema: Schema, tree: ast.Select, root: Selection) -> None:
-        self.text = text
-        self.schema = schema
+        super().__init__(text, schema, root)
         self.tree = tree  # as written
-        self.root = root  # the typed AST, for back ends
 
     @property
     def types(self) -> tuple[Kind, ...]:
@@ -51,17 +51,6 @@ class CompiledQuery:
     @cached_property
     def _rows(self) -> Any:
         return rows(self.root)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("text", "schema", "tree", "root")}  # without the closures
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, CompiledQuery):
-            return NotImplemented
-        return self.schema.fingerprint == other.schema.fingerprint and self.root == other.root
-
-    def __hash__(self) -> int:
-        return hash((self.schema.fingerprint, self.root))
 
     def __str__(self) -> str:
         return str(self.tree)

@@ -93,7 +93,7 @@ class _Reader:
     def schema(self) -> Schema:
         definitions = trees(_notation().parse(self.text))
         self._require_separate(definitions)
-        message, *others = [self._definition(tree) for tree in definitions]
+        message, *others = [Field(str(tree.children[0]), self._type(trees(tree)[0])) for tree in definitions]
         local = {item.name: item.type for item in (message, *others)}
         every = (*others, *self._imported(local))
         clauses = list(self._clauses(definitions))
@@ -134,9 +134,6 @@ class _Reader:
                     yield item
                 elif known[item.name] != item.type:
                     raise self._fault(f"{name!r} brings a {item.name!r} that differs from the one already here", token)
-
-    def _definition(self, tree: _Tree) -> Field:
-        return Field(str(tree.children[0]), self._type(trees(tree)[0]))
 
     def _type(self, tree: _Tree) -> Type:
         match tree.data:

@@ -41,8 +41,9 @@ class Versions(NamedTuple):
         broken = breaks(self.schemas[-1], schema, effort)
         if found := conflicts(self.merged, schema, effort):
             return broken if set(found) <= set(broken) else found
-        if any(_related(each, schema, effort) for each in reversed(self.schemas)):
-            return []
+        for each in reversed(self.schemas):
+            if compatible(each, schema, effort) or compatible(schema, each, effort):
+                return []
         return broken
 
     def joined(self, schema: Schema) -> Versions:
@@ -54,7 +55,3 @@ class Versions(NamedTuple):
             adds = (compatible(schema, each, effort) and not compatible(each, schema, effort) for each in self.schemas)
             place = next((at for at, later in enumerate(adds) if later), place)
         return Versions((*self.schemas[:place], schema, *self.schemas[place:]), made)
-
-
-def _related(one: Schema, other: Schema, effort: Effort) -> bool:
-    return compatible(one, other, effort) or compatible(other, one, effort)

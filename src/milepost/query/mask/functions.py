@@ -33,7 +33,7 @@ def function(node: Call) -> Function:
     if node.function in _ROUNDING:
         return _rounding(node.function, kinds[0], node.kind)
     if node.function == "abs":
-        return lambda arguments, frame: _absolute(arguments[0], kinds[0])
+        return _changed(np.abs) if kinds[0] == DOUBLE else lambda arguments, _: exact.absolute(arguments[0], kinds[0])
     if node.function in _WITH_CONSTANTS:
         return _with_constants(node, kinds)
     return _PLAIN[node.function]
@@ -44,11 +44,12 @@ def known_of(arguments: list[Vector]) -> Any:
     return reduce(both, (argument.known for argument in arguments))
 
 
-# Strings
-
-
-def _on_text(change: Callable[[Any], Any]) -> Function:
+def _changed(change: Callable[[Any], Any]) -> Function:
+    """A function of one argument that returns a value wherever that has one."""
     return lambda arguments, frame: Vector(change(arguments[0].values), arguments[0].known)
+
+
+# Strings
 
 
 def _concatenation(arguments: list[Vector], frame: RowFrame) -> Vector:
@@ -106,10 +107,6 @@ _WITH_CONSTANTS: Final[Mapping[str, Callable[..., Any]]] = {
 # Numbers
 
 
-def _absolute(vector: Vector, kind: Scalar) -> Vector:
-    return Vector(np.abs(vector.values), vector.known) if kind == DOUBLE else exact.absolute(vector, kind)
-
-
 def _half_away(values: Array) -> Array:
     whole = np.trunc(values)
     with np.errstate(invalid="ignore"):  # infinity minus itself, for values that are whole already
@@ -132,7 +129,7 @@ _ROUNDING: Final[Mapping[str, tuple[Callable[[Array], Array], Callable[[Any, int
 def _rounding(name: str, kind: Scalar, result: Scalar) -> Function:
     of_doubles, of_units = _ROUNDING[name]
     if kind == DOUBLE:
-        return lambda arguments, frame: Vector(of_doubles(arguments[0].values), arguments[0].known)
+        return _changed(of_doubles)
     return lambda arguments, frame: exact.lowered(arguments[0], kind.scale, of_units, result)
 
 
@@ -205,12 +202,12 @@ def _in_subnet(arguments: list[Vector], frame: RowFrame) -> Vector:
 
 _PLAIN: Final[Mapping[str, Function]] = {
     "||": _concatenation,
-    "length": _on_text(text.length),
-    "lower": _on_text(text.lower),
-    "upper": _on_text(text.upper),
-    "trim": _on_text(lambda texts: pc.utf8_trim(texts, " ")),
-    "ltrim": _on_text(lambda texts: pc.utf8_ltrim(texts, " ")),
-    "rtrim": _on_text(lambda texts: pc.utf8_rtrim(texts, " ")),
+    "length": _changed(text.length),
+    "lower": _changed(text.lower),
+    "upper": _changed(text.upper),
+    "trim": _changed(lambda texts: pc.utf8_trim(texts, " ")),
+    "ltrim": _changed(lambda texts: pc.utf8_ltrim(texts, " ")),
+    "rtrim": _changed(lambda texts: pc.utf8_rtrim(texts, " ")),
     "days_between": _days_between,
     "seconds_between": _seconds_between,
     "in_subnet": _in_subnet,

@@ -86,7 +86,8 @@ def _values(spot: Spot, shape: AtomShape, kind: Scalar) -> Vector:
     """A column without regard to its validity; only NaN is null."""
     name = kind.name
     if name in ("string", "bytes"):
-        return Vector(_texts(spot, shape, kind))
+        column = texts(*spot.block.var(shape), kind)
+        return Vector(column if spot.index is None else gathered(column, spot.index))
     if name == "decimal":
         return Vector(_units(spot.chosen(spot.block.words(shape))))
     values = spot.chosen(spot.block.values(shape))
@@ -102,12 +103,6 @@ def numbers(values: Array) -> Bools | None:
     """Which doubles are not NaN; None if there is no NaN."""
     wrong = np.isnan(values)
     return ~wrong if wrong.any() else None
-
-
-def _texts(spot: Spot, shape: AtomShape, kind: Scalar) -> pa.Array:
-    offsets, data = spot.block.var(shape)
-    values = texts(offsets, data, kind)
-    return values if spot.index is None else gathered(values, spot.index)
 
 
 def texts(offsets: Array, data: Array, kind: Scalar) -> pa.Array:

@@ -66,7 +66,7 @@ def _step(step: FieldStep | CaseStep | ElementStep) -> Callable[[Any], Any]:
         case CaseStep(name):
             return partial(_in_case, name)
         case ElementStep(index):
-            return partial(_element, index)
+            return lambda value: value[index] if index < len(value) else None
 
 
 def _field(name: str, value: Any) -> Any:
@@ -82,15 +82,11 @@ def _in_case(name: str, value: Any) -> Any:
     return value if type(value).__name__ == name else None
 
 
-def _element(index: int, value: Sequence[Any]) -> Any:
-    return value[index] if index < len(value) else None
-
-
 def _value(kind: Kind, single: bool) -> Callable[[Any], Any]:
     """A function from a field's plain value to a value of the language."""
     match kind:
         case Scalar("decimal", _, scale):
-            return partial(_units, scale)
+            return lambda value: unscaled(Decimal(value), scale)
         case Scalar("double"):
             return _widened if single else number
         case Scalar("integer" | "ident"):
@@ -100,7 +96,7 @@ def _value(kind: Kind, single: bool) -> Callable[[Any], Any]:
         case Nodes():
             return _nodes
         case _:
-            return _as_it_is
+            return lambda value: value
 
 
 def number(value: float) -> float | None:
@@ -115,14 +111,6 @@ def _widened(value: float) -> float | None:
         return math.copysign(math.inf, value)
 
 
-def _units(scale: int, value: Decimal | int) -> int:
-    return unscaled(Decimal(value), scale)
-
-
 def _nodes(value: Any) -> Any:
     # A reference to one node may be written without the brackets.
     return value if isinstance(value, Sequence) else (value,)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value

@@ -86,8 +86,7 @@ class Variables:
             nodes, target = self._top(spot.stop.target), kinds.NodeKind(spot.stop.target)
             places = f.coalesce(spot.column, f.array().cast("array<bigint>"))
             return f.transform(places, lambda place: f.get(nodes, place.cast("int"))), target
-        stop = self.route.resolved(spot.stop)
-        return spot.column, self.route.resolved(self.route.step(stop, ElementStep(0)))
+        return spot.column, self.route.step(spot.stop, ElementStep(0))
 
     def _start(self, variable: int) -> Spot | None:
         if variable in self.variables:

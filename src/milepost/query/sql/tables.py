@@ -198,8 +198,6 @@ class _Maker:
             )
         name = f"mt{self._number}_{len(self._found)}{''.join('_' + _plain(word) for word in path[-1:])}"
         table = SqlTable(name, path, tuple(columns), parent, target, optional)
-        if path and parent is None and self._schema.message_type is None:
-            raise AssertionError(path)
         self._found.append(table)
         for inner, item, missing in below:
             self._table((*path, *inner), item.item, table, self._target(path, inner), missing)
