@@ -147,12 +147,12 @@ def column(batch: Batch, path: str) -> npt.NDArray[Any]:
     kind = type_at(batch.schema, path)
     if not isinstance(kind, Atom | Dynamic | Ref):
         parts = [_walk(row, steps(path)) for row in batch._flat_pylist()]
-        return _maybe_masked(_object_array(parts), np.array([part is None for part in parts], np.bool_))
+        return _maybe_masked(object_array(parts), np.array([part is None for part in parts], np.bool_))
     array = arrow(batch, path)
     if isinstance(kind, Atom) and kind.kind in _NUMERIC:
         values = _numbers(kind, array)
     else:
-        values = _object_array(_objects(batch._form, kind, array))
+        values = object_array(_objects(batch._form, kind, array))
     if not array.null_count:
         return values
     return _maybe_masked(values, array.is_null().to_numpy(zero_copy_only=False))
@@ -162,7 +162,8 @@ def _maybe_masked(values: npt.NDArray[Any], absent: npt.NDArray[np.bool_]) -> np
     return np.ma.array(values, mask=absent) if absent.any() else values
 
 
-def _object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
+def object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
+    """Values of any kind as an array; NumPy would make a table of equally long lists."""
     made = np.empty(len(values), object)
     made[:] = values
     return made

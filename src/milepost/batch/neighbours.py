@@ -26,14 +26,14 @@ class Bounds(NamedTuple):
     items: int = 1 << 31
 
 
-# Of the log. A larger entry reads no faster and costs readers memory; the number of rows is for the kernels, which go
-# over all rows of an entry.
+# Bounds of a log's entries. A larger entry reads no faster and costs readers memory. The number of rows is bounded for
+# the kernels, which go over all rows of an entry.
 ENTRY: Final = Bounds(1 << 20, rows=65_536)
 
-# Of rows that are read from the log. Of a batch above 32 KiB a frame costs less than a copy of its columns.
+# Bounds of rows that are read from the log. A frame for a batch above 32 KiB costs less than a copy of its columns.
 READ: Final = Bounds(1 << 18, small=1 << 15)
 
-# Of rows that wait in a client: a larger batch would have to be split again.
+# Bounds of rows that wait in a client: a larger batch would have to be split again.
 FRAME: Final = Bounds(limits.FRAME_BYTES)
 
 
@@ -78,7 +78,7 @@ def join(batches: Sequence[Batch]) -> Batch | None:
 
 
 def join_encoded(datas: Sequence[bytes], schema: Schema) -> Batch | None:
-    """The same of batches as bytes that this process has checked before. Single rows join several times as fast."""
+    """The same for batches as bytes, which this process has checked before. Single rows join several times as fast."""
     if len(datas) == 1:
         return Batch.trusted(datas[0], schema)
     try:

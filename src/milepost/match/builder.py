@@ -76,9 +76,9 @@ def _sorted_by_low(order: Any, first: Any, lows: Any) -> Any:
 
 @part
 def _positive(way: Any, begin: Any, end: Any, columns: Any, other: Any) -> Any:
-    """The first positive term but `other`; of an equality, a scan need not check the access term. -1 if none is left.
+    """The first positive term, other than `other`, that a scan has to check; -1 when there is none.
 
-    The term that a scan checks first is the access term of a range, else the first positive term.
+    For a range it is the access term. The access term of an equality needs no check: the cluster has its code.
     """
     for term in range(begin + 1 if way == EQUAL else begin, end):
         if columns[term] >= 0 and term != other:

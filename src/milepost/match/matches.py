@@ -39,7 +39,7 @@ class Matches:
     failed: tuple[tuple[int, MilepostError], ...] = ()
 
     def take(self, rows: npt.NDArray[np.intp]) -> Matches:
-        """Those of some rows, ascending."""
+        """The matches of some rows, whose numbers must ascend."""
         counts = np.diff(self.offsets)
         kept = np.zeros(len(counts), np.bool_)
         kept[rows] = True

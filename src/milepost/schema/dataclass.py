@@ -152,7 +152,8 @@ class _Reader:
                 assert isinstance(variant, Variant)
                 cases += variant.cases
             else:
-                raise SchemaError(f"{path}: a case needs a name; write Annotated[{_shown(hint)}, Case('...')]")
+                shown = hint.__name__ if isinstance(hint, type) else hint
+                raise SchemaError(f"{path}: a case needs a name; write Annotated[{shown}, Case('...')]")
         return Variant(tuple(cases))
 
 
@@ -328,10 +329,6 @@ def _is_dataclass(hint: Any) -> bool:
 
 def _name(cls: type) -> str:
     return str(vars(cls).get("__schema__", cls.__name__))
-
-
-def _shown(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
 def _hints(cls: type) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from milepost.batch import Batch
+from milepost.batch.column import object_array
 from milepost.query.budget import Budget, require
 from milepost.query.header import ATTRIBUTES
 from milepost.query.kinds import DATE, DOUBLE, TIMESTAMP, Scalar
@@ -163,20 +164,14 @@ def _header_vector(values: Any, kind: Scalar) -> Vector:
 def _public(values: Any, kind: Scalar) -> Array:
     """The values of a vector in the form of `RowValues`."""
     if isinstance(values, pa.Array):
-        return _objects(values.to_pylist())
+        return object_array(values.to_pylist())
     if kind == DATE:
         return values.astype("datetime64[D]")  # type: ignore[no-any-return]
     if kind == TIMESTAMP:
         return values.astype("datetime64[us]")  # type: ignore[no-any-return]
     if kind == UUID_KIND:
         # NumPy drops zero bytes at the end of S16 values.
-        return _objects([UUID(bytes=value.ljust(16, b"\0")) for value in values.tolist()])
+        return object_array([UUID(bytes=value.ljust(16, b"\0")) for value in values.tolist()])
     if kind.name == "decimal":
-        return _objects([scaled(value, kind.scale) for value in values.tolist()])
+        return object_array([scaled(value, kind.scale) for value in values.tolist()])
     return values  # type: ignore[no-any-return]
-
-
-def _objects(values: list[Any]) -> Array:
-    found = np.empty(len(values), object)
-    found[:] = values
-    return found

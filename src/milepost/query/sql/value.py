@@ -15,12 +15,12 @@ All other kinds have one form, `plain`. Dates are days and timestamps microsecon
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
-from milepost.query.instant import EPOCH, EPOCH_DAY, days, microseconds
+from milepost.batch.atoms import date_of, timestamp_of
+from milepost.query.instant import days, microseconds
 from milepost.query.kinds import DECIMAL_BOUND, IDENT, INT64_MAX, INT64_MIN, Scalar, is_exact, of_atom
 from milepost.query.number import scaled, unscaled
 from milepost.query.sql.tables import NARROW_DIGITS
@@ -133,9 +133,9 @@ def decoded(value: Any, kind: Scalar, form: Form) -> Any:
         case "bytes":
             return bytes(value)
         case "date":
-            return date.fromordinal(int(value) + EPOCH_DAY)
+            return date_of(int(value))
         case "timestamp":
-            return EPOCH + timedelta(microseconds=int(value))
+            return timestamp_of(int(value))
         case "uuid":
             return UUID(bytes=bytes(value))
     return value
