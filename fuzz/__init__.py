@@ -3,3 +3,5 @@
 Parsers of external input may raise only errors of `milepost.errors`. Anything else is a finding, and Atheris writes the
 input that caused it into `fuzz/findings`. `python -m fuzz.batch fuzz/findings/crash-…` runs it again.
 """
+
+UNGUIDED = "MILEPOST_FUZZ_UNGUIDED"  # in the environment of a target: `fuzz.target.guided` says what it does

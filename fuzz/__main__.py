@@ -1,17 +1,21 @@
 """`python -m fuzz [--seconds N]`: run every target in turn, each in its own process, and count the inputs.
 
-With `--runs N --seed S` the inputs are the same every time, which the tests use to check the targets.
+With `--runs N --seed S` the inputs are the same every time. With `--unguided` the targets start in a second, and inputs
+are not chosen by the code that they reach. The tests use both to check the targets.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from fuzz import UNGUIDED
 
 # The share of the time for each target: the decoder is the first to read from the network, and gets most.
 TARGETS = {"batch": 0.3, "broker": 0.2, "queues": 0.2, "query": 0.15, "schema": 0.15}
@@ -26,6 +30,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=60, help="for all targets together")
     parser.add_argument("--runs", type=int, default=-1, help="inputs for each target, within the time; -1: no limit")
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
+    parser.add_argument("--unguided", action="store_true", help="do not look which code an input reaches")
     parser.add_argument("targets", nargs="*", default=list(TARGETS), metavar="target", help=", ".join(TARGETS))
     arguments = parser.parse_args()
     for name in arguments.targets:
@@ -36,6 +41,8 @@ def main() -> int:
         return 1
     whole = sum(TARGETS[name] for name in arguments.targets)
     extra = [f"-runs={arguments.runs}", f"-seed={arguments.seed}"]
+    if arguments.unguided:
+        os.environ[UNGUIDED] = "1"
     results = []
     for name in arguments.targets:
         seconds = max(1, round(arguments.seconds * TARGETS[name] / whole))

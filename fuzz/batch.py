@@ -13,15 +13,14 @@ import sys
 import uuid
 import zlib
 
-import atheris
+from fuzz.target import guided, start
 
-with atheris.instrument_imports(include=["milepost"]):
+with guided():
     from milepost.batch import Batch, Ids
     from milepost.batch.header import HEADER, VERSION, WITH_IDS
     from milepost.errors import LimitExceeded, MalformedBatch
     from milepost.schema.text import parse
 
-from fuzz.target import start
 
 UTC = datetime.UTC
 LEAF = {"value": 4, "children": []}

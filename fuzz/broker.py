@@ -13,9 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import atheris
+from fuzz.target import guided, start
 
-with atheris.instrument_imports(include=["milepost"], enable_loader_override=False):
+with guided(enable_loader_override=False):
     import milepost
     import milepost.queues.execution
     from milepost.batch import Ids
@@ -56,7 +56,6 @@ with atheris.instrument_imports(include=["milepost"], enable_loader_override=Fal
     )
     from milepost.wire.frames import HEADER, MAGIC
 
-from fuzz.target import start
 
 SHARED = memoryview(bytearray(1 << 16))
 SCHEMA = milepost.parse_schema("q: [a: int, s: string]")

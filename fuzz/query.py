@@ -10,15 +10,14 @@ import decimal
 import sys
 import uuid
 
-import atheris
+from fuzz.target import guided, start
 
-with atheris.instrument_imports(include=["milepost"], enable_loader_override=False):
+with guided(enable_loader_override=False):
     from milepost import query
     from milepost.batch import Batch
     from milepost.errors import LimitExceeded, QueryError
     from milepost.schema.text import parse
 
-from fuzz.target import start
 
 SCHEMA = parse(
     "m: [a: int, b: string, c: double?, d: decimal(10,2), e: bool, f: uint64, g: timestamp, h: date, i: uuid, "

@@ -15,13 +15,12 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-import atheris
 import numpy as np
 
 from fuzz.broker import SMALL, STORE, Keeper, Later, Wire
-from fuzz.target import start
+from fuzz.target import guided, start
 
-with atheris.instrument_imports(include=["milepost"], enable_loader_override=False):
+with guided(enable_loader_override=False):
     import milepost
     from milepost.batch.header import HEADER as BATCH_HEADER
     from milepost.batch.header import VERSION

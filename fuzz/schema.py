@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 
-import atheris
+from fuzz.target import guided, start
 
-with atheris.instrument_imports(include=["milepost"]):
+with guided():
     from milepost.errors import LimitExceeded, SchemaError
     from milepost.schema.text import parse
 
-from fuzz.target import start
 
 SEEDS = [
     "quote: [symbol: string, price: double, size: int?, at: timestamp] check (price > 0 and symbol <> '')",

@@ -136,7 +136,15 @@ def test_an_unknown_benchmark_is_refused_with_the_known_ones(run):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or sys.version_info >= (3, 14), reason="Atheris has no wheels elsewhere")
+def test_guided_fuzzing_runs(run):
+    done = run(sys.executable, "-m", "fuzz", "--seconds", "30", "--runs", "50", "--seed", "1", "schema")
+    assert done.returncode == 0, done.stdout
+    assert "fuzz.schema: 50 inputs, nothing found" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or sys.version_info >= (3, 14), reason="Atheris has no wheels elsewhere")
 def test_fuzzing_runs_and_counts_its_inputs(run):
-    done = run(sys.executable, "-m", "fuzz", "--seconds", "60", "--runs", "150", "--seed", "1")
+    done = run(sys.executable, "-m", "fuzz", "--seconds", "60", "--runs", "150", "--seed", "1", "--unguided")
     assert done.returncode == 0, done.stdout
     assert len(re.findall(r"fuzz\.(batch|broker|queues|query|schema): [\d,]+ inputs, nothing found", done.stdout)) == 5
