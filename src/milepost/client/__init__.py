@@ -28,6 +28,7 @@
     taken           messages out of queues, as the application gets them
     worker          functions that are called with messages of queues
     topic           topics as a client knows them
+    waiters         futures that tasks wait for
     backoff         how long to wait before connecting again
     statistics      the counters of a client
 """
