@@ -171,7 +171,8 @@ class BrokerConnection:
 
     def _roomy(self) -> None:
         if self.has_room:
-            self._roomless.wake()
+            if self._roomless:
+                self._roomless.wake()
             self._owner.room()
 
     def refused(self, error: Exception) -> None:
