@@ -68,7 +68,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class MilepostError(Exception):
@@ -77,17 +77,24 @@ class MilepostError(Exception):
     code: ClassVar[str] = "error"
     retriable: ClassVar[bool] = False
 
+    def __init_subclass__(cls, code: str = "", retriable: bool | None = None) -> None:
+        """`code` and `retriable` are those of the base unless given."""
+        if code:
+            cls.code = code
+            _BY_CODE.setdefault(code, cls)
+        if retriable is not None:
+            cls.retriable = retriable
 
-class SchemaError(MilepostError):
+
+_BY_CODE: Final[dict[str, type[MilepostError]]] = {MilepostError.code: MilepostError}
+
+
+class SchemaError(MilepostError, code="schema"):
     """A schema that contradicts itself or the rules of schemas."""
 
-    code = "schema"
 
-
-class QueryError(MilepostError):
+class QueryError(MilepostError, code="query"):
     """A query that cannot be understood or answered."""
-
-    code = "query"
 
 
 class SourceError(MilepostError):
@@ -118,44 +125,32 @@ class SourceError(MilepostError):
 _CARET_CONTEXT = 100  # characters shown on either side of the caret, so that a huge line stays readable
 
 
-class SchemaSyntaxError(SourceError, SchemaError):
+class SchemaSyntaxError(SourceError, SchemaError, code="schema_syntax"):
     """The text of a schema does not parse."""
 
-    code = "schema_syntax"
 
-
-class IncompatibleSchema(SchemaError):
+class IncompatibleSchema(SchemaError, code="incompatible_schema"):
     """A new version of a schema would break its readers; `paths` names each place and why."""
-
-    code = "incompatible_schema"
 
     def __init__(self, message: str, paths: tuple[str, ...] = ()) -> None:
         self.paths = paths
         super().__init__(message)
 
 
-class UnknownSchema(SchemaError):
+class UnknownSchema(SchemaError, code="unknown_schema"):
     """A schema name, version or fingerprint that the registry does not hold."""
 
-    code = "unknown_schema"
 
-
-class QuerySyntaxError(SourceError, QueryError):
+class QuerySyntaxError(SourceError, QueryError, code="query_syntax"):
     """The text of a query does not parse."""
 
-    code = "query_syntax"
 
-
-class QueryTypeError(SourceError, QueryError):
+class QueryTypeError(SourceError, QueryError, code="query_type"):
     """The query parses, but its names or types do not fit the schema."""
 
-    code = "query_type"
 
-
-class InvalidValue(MilepostError, ValueError):
+class InvalidValue(MilepostError, ValueError, code="invalid_value"):
     """A value that does not fit its schema; `path` says where, `row` which (counted from 0)."""
-
-    code = "invalid_value"
 
     def __init__(self, message: str, path: str = "", row: int | None = None) -> None:
         self.path = path
@@ -164,10 +159,8 @@ class InvalidValue(MilepostError, ValueError):
         super().__init__(f"{where}{path}: {message}" if path else f"{where}{message}")
 
 
-class CheckFailed(MilepostError, ValueError):
+class CheckFailed(MilepostError, ValueError, code="check_failed"):
     """A message breaks a `check` rule of its schema; `rows` lists the first such messages."""
-
-    code = "check_failed"
 
     def __init__(self, message: str, rule: str = "", rows: tuple[int, ...] = ()) -> None:
         self.rule = rule
@@ -175,16 +168,13 @@ class CheckFailed(MilepostError, ValueError):
         super().__init__(message)
 
 
-class MalformedBatch(MilepostError, ValueError):
+class MalformedBatch(MilepostError, ValueError, code="malformed_batch"):
     """Bytes that are not a batch of the schema they name. None of their rows was used."""
 
-    code = "malformed_batch"
 
-
-class LimitExceeded(MilepostError, ValueError):
+class LimitExceeded(MilepostError, ValueError, code="limit_exceeded"):
     """Input beyond a named limit; `limit` is the name of a constant in `milepost.limits`, or of a broker's setting."""
 
-    code = "limit_exceeded"
     advice: ClassVar[str] = "make it smaller or split it"
 
     def __init__(self, limit: str, value: int, maximum: int, what: str, advice: str = "") -> None:
@@ -200,306 +190,206 @@ class LimitExceeded(MilepostError, ValueError):
         return type(self), (self.limit, self.value, self.maximum, self.what, self._advice)
 
 
-class QueryTooCostly(LimitExceeded):
+class QueryTooCostly(LimitExceeded, code="query_too_costly"):
     """The evaluation of a query exceeded its budget, which `limit` names, and was ended."""
 
-    code = "query_too_costly"
     advice = "nest fewer quantifiers, let them range over shorter lists, or ask for less at once"
 
 
-class BrokerError(MilepostError):
+class BrokerError(MilepostError, code="broker"):
     """A broker refused a request, or could not be reached."""
 
-    code = "broker"
 
-
-class UnknownTopic(BrokerError, LookupError):
+class UnknownTopic(BrokerError, LookupError, code="unknown_topic"):
     """A topic that is not declared, or was deleted."""
 
-    code = "unknown_topic"
 
-
-class UnknownSubscription(BrokerError, LookupError):
+class UnknownSubscription(BrokerError, LookupError, code="unknown_subscription"):
     """A subscription that does not exist, or no longer."""
 
-    code = "unknown_subscription"
 
-
-class SubscriptionExists(BrokerError):
+class SubscriptionExists(BrokerError, code="subscription_exists"):
     """A durable subscription of this name exists, with another filter or another start."""
 
-    code = "subscription_exists"
 
-
-class TopicMismatch(SubscriptionExists):
+class TopicMismatch(SubscriptionExists, code="topic_mismatch"):
     """A durable subscription of this name exists, to another topic."""
 
-    code = "topic_mismatch"
 
-
-class DuplicateMessage(BrokerError):
+class DuplicateMessage(BrokerError, code="duplicate_message"):
     """A put with a key that was used before: the message is stored already, and was not stored again."""
 
-    code = "duplicate_message"
 
-
-class NotExpectingAck(BrokerError):
+class NotExpectingAck(BrokerError, code="not_expecting_ack"):
     """An acknowledgement without a message to acknowledge: get one first. Unacknowledged messages are redelivered."""
 
-    code = "not_expecting_ack"
 
-
-class AckMismatch(NotExpectingAck):
+class AckMismatch(NotExpectingAck, code="ack_mismatch"):
     """An acknowledgement of a message that was not handed out, or that another consumer has got meanwhile."""
 
-    code = "ack_mismatch"
 
-
-class NothingThere(BrokerError, LookupError):
+class NothingThere(BrokerError, LookupError, code="nothing_there", retriable=True):
     """There is no message to get now; ask again later."""
 
-    code = "nothing_there"
-    retriable = True
 
-
-class RowsGone(BrokerError, LookupError):
+class RowsGone(BrokerError, LookupError, code="rows_gone"):
     """Rows of the range to read are gone: retention or an operator removed them."""
 
-    code = "rows_gone"
 
-
-class UnknownRequest(BrokerError):
+class UnknownRequest(BrokerError, code="unknown_request"):
     """A request of a type that the broker does not know."""
 
-    code = "unknown_request"
 
-
-class NotDurable(BrokerError):
+class NotDurable(BrokerError, code="not_durable"):
     """A live topic is not stored: it has no log, no offsets and no named subscriptions. Declare it durable."""
 
-    code = "not_durable"
 
-
-class StagingLost(BrokerError):
+class StagingLost(BrokerError, code="staging_lost"):
     """Some or all of the rows that a sink staged are gone: nothing was published.
 
     `unstage` removed them, another client staged under the same numbers, the sink was silent for too long, or an
     earlier piece failed. A retry of the publish does not help: stage the rows again under a new attempt.
     """
 
-    code = "staging_lost"
 
-
-class UnknownQueue(BrokerError, LookupError):
+class UnknownQueue(BrokerError, LookupError, code="unknown_queue"):
     """A queue that is not declared, or was deleted: declare it, or list the queues to find its name."""
 
-    code = "unknown_queue"
 
-
-class QueueExists(BrokerError):
+class QueueExists(BrokerError, code="queue_exists"):
     """A queue of this name exists, with other types or other rules: choose another name, or delete it first."""
 
-    code = "queue_exists"
 
-
-class QueueInUse(BrokerError):
+class QueueInUse(BrokerError, code="queue_in_use", retriable=True):
     """Open transactions have written or taken messages of this queue, or it is the dead-letter queue of another.
 
     Wait until the transactions end, or change the other queue, and delete it then.
     """
 
-    code = "queue_in_use"
-    retriable = True
 
-
-class UnknownType(BrokerError, LookupError):
+class UnknownType(BrokerError, LookupError, code="unknown_type"):
     """A message type that is not declared, or was deleted: declare it first."""
 
-    code = "unknown_type"
 
-
-class TypeExists(BrokerError):
+class TypeExists(BrokerError, code="type_exists"):
     """A message type of this name exists, with another definition: choose another name, or delete it first."""
 
-    code = "type_exists"
 
-
-class TypeInUse(BrokerError):
+class TypeInUse(BrokerError, code="type_in_use"):
     """A message type that queues take: delete those queues first."""
 
-    code = "type_in_use"
 
-
-class WrongType(BrokerError):
+class WrongType(BrokerError, code="wrong_type"):
     """A message of a type that its queue does not take: declare the queue with that type, or use another queue."""
 
-    code = "wrong_type"
 
-
-class NoTransaction(BrokerError):
+class NoTransaction(BrokerError, code="no_transaction"):
     """A queue was used outside a transaction, or after the transaction's end: begin one with transaction()."""
 
-    code = "no_transaction"
 
-
-class TransactionAborted(BrokerError):
+class TransactionAborted(BrokerError, code="transaction_aborted", retriable=True):
     """The broker rolled a transaction back: messages it took are in their queues again, messages it wrote are gone.
 
     Its client was away for longer than its lease, its broker restarted, or one of its steps failed. Run the whole
     transaction again.
     """
 
-    code = "transaction_aborted"
-    retriable = True
 
-
-class OutcomeUnknown(BrokerError):
+class OutcomeUnknown(BrokerError, code="outcome_unknown"):
     """The caller of a commit stopped waiting for it: the transaction may or may not be committed.
 
     Look into its queues before running the transaction again.
     """
 
-    code = "outcome_unknown"
 
-
-class BlockIncomplete(BrokerError):
+class BlockIncomplete(BrokerError, code="block_incomplete"):
     """A reader of a blockwise queue can commit only after taking every message that a writer's transaction wrote.
 
     The error names the messages that remain: dequeue them too and commit, or abort.
     """
 
-    code = "block_incomplete"
 
-
-class StateLost(BrokerError):
+class StateLost(BrokerError, code="state_lost"):
     """The broker restarted without its stored state: messages that it had acknowledged may be lost.
 
     The application decides how to go on. A new client starts on the new state.
     """
 
-    code = "state_lost"
 
-
-class ServedElsewhere(BrokerError):
+class ServedElsewhere(BrokerError, code="served_elsewhere", retriable=True):
     """Another broker of the cell serves this subscription now; connect to it, or try again."""
 
-    code = "served_elsewhere"
-    retriable = True
 
-
-class StoreError(BrokerError):
+class StoreError(BrokerError, code="store"):
     """The broker's database refused a statement. No acknowledged message is lost."""
 
-    code = "store"
 
-
-class StoreUnavailable(StoreError):
+class StoreUnavailable(StoreError, code="store_unavailable", retriable=True):
     """The broker's database cannot be reached or does not answer. Nothing was done: try again later."""
 
-    code = "store_unavailable"
-    retriable = True
 
-
-class InDoubt(StoreUnavailable):
+class InDoubt(StoreUnavailable, code="in_doubt"):
     """The broker's database went away during a commit: the next connection tells whether it was done."""
 
-    code = "in_doubt"
 
-
-class StoreFull(StoreError):
+class StoreFull(StoreError, code="store_full", retriable=True):
     """The disk of the broker's database is full: nothing was stored. Free some space, then try again."""
 
-    code = "store_full"
-    retriable = True
 
-
-class CorruptLog(StoreError):
+class CorruptLog(StoreError, code="corrupt_log"):
     """The log holds bytes that differ from the written ones. Such bytes are never skipped silently."""
 
-    code = "corrupt_log"
 
-
-class ProtocolError(BrokerError):
+class ProtocolError(BrokerError, code="protocol"):
     """Bytes that do not follow the protocol: another program has the port, or one of the two ends has a fault."""
 
-    code = "protocol"
 
-
-class HandshakeRefused(BrokerError):
+class HandshakeRefused(BrokerError, code="handshake_refused"):
     """The broker does not accept this client: another protocol version, or an invalid name."""
 
-    code = "handshake_refused"
 
-
-class NotAuthenticated(HandshakeRefused):
+class NotAuthenticated(HandshakeRefused, code="not_authenticated"):
     """The broker requires credentials, or does not accept the ones it got."""
 
-    code = "not_authenticated"
 
-
-class Fenced(BrokerError):
+class Fenced(BrokerError, code="fenced"):
     """A newer client of the same name has connected, and this one was closed. Client names are unique."""
 
-    code = "fenced"
 
-
-class ConnectionLost(BrokerError, ConnectionError):
+class ConnectionLost(BrokerError, ConnectionError, code="connection_lost", retriable=True):
     """The peer or the network broke the connection. A client reconnects by itself, unless configured not to."""
 
-    code = "connection_lost"
-    retriable = True
 
-
-class SlowConsumer(BrokerError):
+class SlowConsumer(BrokerError, code="slow_consumer", retriable=True):
     """The broker closed the connection: the client took messages more slowly than the topic's policy allows."""
 
-    code = "slow_consumer"
-    retriable = True
 
-
-class Overloaded(BrokerError):
+class Overloaded(BrokerError, code="overloaded", retriable=True):
     """The broker has no memory or no connections left for the request. Try again later."""
 
-    code = "overloaded"
-    retriable = True
 
-
-class TimedOut(BrokerError, TimeoutError):
+class TimedOut(BrokerError, TimeoutError, code="timed_out", retriable=True):
     """The broker did not answer in time; the request may or may not have been carried out."""
 
-    code = "timed_out"
-    retriable = True
 
-
-class PipelineFailed(MilepostError):
+class PipelineFailed(MilepostError, code="pipeline_failed", retriable=True):
     """A lane or the second tier of a pipeline was started several times, and failed at once each time."""
 
-    code = "pipeline_failed"
-    retriable = True
 
-
-class Closed(MilepostError):
+class Closed(MilepostError, code="closed"):
     """You closed it, and then used it."""
 
-    code = "closed"
 
-
-class ConfigError(MilepostError, ValueError):
+class ConfigError(MilepostError, ValueError, code="config"):
     """Settings that are unknown, invalid, or contradict each other."""
 
-    code = "config"
 
-
-class MissingPackage(ModuleNotFoundError, ConfigError):
+class MissingPackage(ModuleNotFoundError, ConfigError, code="missing_package"):
     """A package that a part of Milepost needs is not installed. `name` is its module; the message names the extra."""
 
-    code = "missing_package"
 
-
-class PipelineError(ConfigError):
+class PipelineError(ConfigError, code="pipeline"):
     """An invalid pipeline. The message lists every problem; `problems` has them one by one, as (place, text)."""
-
-    code = "pipeline"
 
     def __init__(self, what: str, problems: Iterable[tuple[str, str]]) -> None:
         self.what = what
@@ -521,15 +411,6 @@ def from_code(code: str, message: str) -> MilepostError:
     made = found.__new__(found)
     Exception.__init__(made, message)  # the message is complete; a constructor would add to it
     return made
-
-
-def _tree(root: type[MilepostError]) -> Iterable[type[MilepostError]]:
-    yield root
-    for below in root.__subclasses__():
-        yield from _tree(below)
-
-
-_BY_CODE = {kind.code: kind for kind in reversed(list(_tree(MilepostError)))}  # of two classes with one code, the base
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

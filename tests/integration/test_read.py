@@ -406,7 +406,7 @@ def test_a_plain_loop(address):
         for batch in client.read("kept", {}, {1: 20_000}):
             assert batch.log == 1
             break
-        assert not client._client._subscriptions.by_number
+        assert not client.asynchronous._subscriptions.by_number
         with pytest.raises(errors.BrokerError, match="ends at 20000"):
             next(client.read("kept", {}, {1: 20_001}))
         left = client.read("kept", {}, {1: 20_000})

@@ -441,7 +441,7 @@ def test_a_client_without_an_event_loop_has_the_same_rule(postgresql, postgresql
     with Client(postgresql, timeout=PATIENCE) as client:
         client.declare_type(QUOTE)
         client.declare_queue("quotes", ["quote"])
-        outage = own_outage(client._client)
+        outage = own_outage(client.asynchronous)
         outage.limit_s = SHORT_S
         postgresql_server.freeze()
         try:

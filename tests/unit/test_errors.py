@@ -57,5 +57,5 @@ def test_the_tree_at_the_top_of_the_module_names_every_error() -> None:
 
 def test_advice_has_the_names_that_calls_and_commands_have():
     old = re.compile(r"\b(drop|define|create|select|selection)\b", re.IGNORECASE)
-    assert [kind.__name__ for kind in errors._tree(MilepostError) if old.search(kind.__doc__ or "")] == []
+    assert [kind.__name__ for kind in tree(MilepostError) if old.search(kind.__doc__ or "")] == []
     assert "Nothing was done" in (errors.StoreUnavailable.__doc__ or "")  # as docs/failures.md promises

@@ -11,7 +11,9 @@ from milepost.batch import Batch
 from milepost.batch.plain_rows import PlainRows
 from milepost.brokerless.store import MemberStore
 from milepost.brokerless.transactions import BrokerlessTransactions, tell
-from milepost.client.connection import BrokerConnection, ConnectionOwner, Heard, Inbox, as_lost
+from milepost.client.connection import BrokerConnection, Heard, as_lost
+from milepost.client.session import ClientSession
+from milepost.client.subscription import Subscription
 from milepost.client.taken import TakenBatch
 from milepost.client.window import DeliveryWindow
 from milepost.errors import ConfigError, ConnectionLost, MilepostError, TimedOut, TransactionAborted
@@ -33,7 +35,7 @@ class BrokerlessConnection(BrokerConnection):
     takes_plain_rows = True
 
     def __init__(
-        self, owner: ConnectionOwner, inboxes: Mapping[int, Inbox], hello: Hello, window: DeliveryWindow
+        self, owner: ClientSession, inboxes: Mapping[int, Subscription], hello: Hello, window: DeliveryWindow
     ) -> None:
         super().__init__(owner, inboxes, window)
         self._store: MemberStore
@@ -45,8 +47,8 @@ class BrokerlessConnection(BrokerConnection):
     async def open(
         cls,
         address: Address,
-        owner: ConnectionOwner,
-        inboxes: Mapping[int, Inbox],
+        owner: ClientSession,
+        inboxes: Mapping[int, Subscription],
         hello: Hello,
         timeout: float,
         window: DeliveryWindow,

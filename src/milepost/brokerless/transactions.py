@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from milepost import limits
+from milepost.client.waiters import fail
 from milepost.errors import ConnectionLost, Fenced, MilepostError
 from milepost.operations import steps
 from milepost.queues.leases import Leases
@@ -111,6 +112,5 @@ class BrokerlessTransactions(TransactionMachine):
 def tell(transaction: OpenTransaction, error: MilepostError) -> None:
     """Fail the requests of a transaction that have no reply yet."""
     for request in transaction.requests:
-        if request.reply_to and not request.reply_to.done():
-            request.reply_to.set_exception(error)
-            request.reply_to.exception()  # marks it as retrieved: the caller may be gone
+        if request.reply_to:
+            fail(request.reply_to, error)

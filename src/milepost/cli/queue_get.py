@@ -16,7 +16,7 @@ from milepost.cli.terminal import echo, write
 from milepost.errors import BrokerError, TimedOut, TransactionAborted
 
 if TYPE_CHECKING:
-    from milepost.client.sync_queues import SyncTransaction
+    from milepost.client.client import SyncTransaction
     from milepost.client.taken import QueueMessage
 
 EXAMPLES = """Examples:

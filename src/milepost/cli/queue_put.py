@@ -20,7 +20,7 @@ from milepost.errors import InvalidValue, MilepostError, from_code
 
 if TYPE_CHECKING:
     from milepost.batch import Batch
-    from milepost.client.sync_queues import SyncTransaction
+    from milepost.client.client import SyncTransaction
     from milepost.client.transaction import Receipt
     from milepost.schema import Schema
 

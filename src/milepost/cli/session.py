@@ -16,7 +16,7 @@ from milepost.errors import MilepostError, NotDurable, TransactionAborted, Unkno
 
 if TYPE_CHECKING:
     from milepost.client import AsyncClient, Client, TopicInfo
-    from milepost.client.sync_queues import SyncTransaction
+    from milepost.client.client import SyncTransaction
 
 T = TypeVar("T")
 

@@ -21,27 +21,27 @@
     start           where a durable subscription begins
     acks            the acknowledgements of a durable subscription
     logbatch        rows with their places in a log
-    queues          the verbs about queues: types, queues, workers; sync_queues, their synchronous face
+    queues          the verbs about queues: types, queues, workers
     transfers       the verbs about queues that forward to another broker, and about transactions across two brokers
     transaction     messages into queues and out of them, all or nothing
     queue_session   what a client knows about queues: types, aborts to report, the broker's time
     taken           messages out of queues, as the application gets them
     worker          functions that are called with messages of queues
     topic           topics as a client knows them
+    waiters         futures that tasks wait for
     backoff         how long to wait before connecting again
     statistics      the counters of a client
 """
 
 from milepost.client.async_client import AsyncClient
 from milepost.client.atomic import Atomic
-from milepost.client.client import Client, SyncSubscription
+from milepost.client.client import Client, SyncSubscription, SyncTransaction
 from milepost.client.durable import DurableSubscription
 from milepost.client.logbatch import LogBatch
 from milepost.client.queues import QueueInfo
 from milepost.client.staging import Published
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
-from milepost.client.sync_queues import SyncTransaction
 from milepost.client.taken import QueueMessage
 from milepost.client.topic import Retention, TopicInfo
 from milepost.client.transaction import Receipt, Transaction

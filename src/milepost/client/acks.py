@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from itertools import starmap
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,12 @@ import numpy.typing as npt
 from milepost import limits
 from milepost.client.connection import BrokerConnection
 from milepost.client.logbatch import ranges
+from milepost.client.waiters import WaitingTasks, fail
 from milepost.errors import AckMismatch, InDoubt, MilepostError, StoreError
 from milepost.wire import Ack
+
+if TYPE_CHECKING:
+    from milepost.client.durable import DurableSubscription
 
 Word: TypeAlias = Literal["done", "again", "handed"]  # the verdict on rows, as in `wire.Ack`
 _WORDS: Final = get_args(Word)
@@ -118,19 +122,6 @@ class AckFrame:
         self.reply: asyncio.Future[Any] | None = None
 
 
-class Granting(Protocol):
-    """The subscription, as its acknowledgements see it."""
-
-    @property
-    def number(self) -> int: ...
-
-    def abandoned(self, grant: Grant, acked: bool) -> None:
-        """Called with the outcome of a grant whose get was cancelled."""
-
-    def refused(self, grant: Grant) -> None:
-        """The store refused the grant: its rows are still this client's, and must be acknowledged again."""
-
-
 class Acks:
     """Sends the acknowledgements of one subscription, in order, and settles their waiters.
 
@@ -138,12 +129,12 @@ class Acks:
     acknowledgement is in flight, and a wider range would acknowledge it before the application has seen it.
     """
 
-    def __init__(self, subscription: Granting) -> None:
+    def __init__(self, subscription: DurableSubscription) -> None:
         self._subscription = subscription
         self._connection: BrokerConnection | None = None
         self._flying: deque[AckFrame] = deque()
         self._next: deque[PendingAck] = deque()
-        self._idle: list[asyncio.Future[None]] = []  # wait until nothing is in flight
+        self._idle = WaitingTasks()  # wait until nothing is in flight
         self._reserved = False  # a transaction's commit carries the next ack: nothing else is sent until it is over
         self._retained: list[PendingAck] = []  # automatic ones that the store refused: sent with the next frame,
         self._later: asyncio.TimerHandle | None = None  # or when this timer fires
@@ -184,7 +175,7 @@ class Acks:
         """Wait until nothing is in flight."""
         self._send()
         while self.busy:
-            await self._idly()
+            await self._idle.wait()
 
     async def reserve(self, spans: list[BatchRows]) -> Ack:
         """The acknowledgement that a transaction's commit carries, once nothing else is in flight.
@@ -192,7 +183,7 @@ class Acks:
         Nothing else is sent until `released`: with two in flight, the last number could belong to either.
         """
         while self.busy or self._reserved:
-            await self._idly()
+            await self._idle.wait()
         done = _ranges(spans)
         limits.require("ACK_RANGES", sum(map(len, done.values())), "the ranges of one acknowledgement")
         self._reserved = True
@@ -203,17 +194,7 @@ class Acks:
         """Called when the commit is over."""
         self._reserved = False
         self._send()
-        for waiter in self._idle:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def _idly(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._idle.append(waiter)
-        try:
-            await waiter
-        finally:
-            self._idle.remove(waiter)
+        self._idle.wake()
 
     # On the wire
 
@@ -281,9 +262,9 @@ class Acks:
                 if ack.grant is not None:
                     ack.grant.settled = True
                     self._subscription.refused(ack.grant)
-                    _raise(ack.grant.acked, error)
+                    fail(ack.grant.acked, error)
                 if ack.waiter is not None:
-                    _raise(ack.waiter, error)
+                    fail(ack.waiter, error)
         elif isinstance(error, AckMismatch):
             self._drop(frame.acks, error)
         else:
@@ -316,15 +297,15 @@ class Acks:
             if ack.grant is not None:
                 self._settle(ack.grant, False)
             if ack.waiter is not None:
-                _raise(ack.waiter, error)
+                fail(ack.waiter, error)
 
     def _fail(self, acks: Iterable[PendingAck], error: BaseException) -> None:
         for ack in acks:
             if ack.grant is not None:
-                _raise(ack.grant.acked, error)
+                fail(ack.grant.acked, error)
                 self._settle(ack.grant, False)
             if ack.waiter is not None:
-                _raise(ack.waiter, error)
+                fail(ack.waiter, error)
 
     def _settle(self, grant: Grant, acked: bool) -> None:
         grant.settled = True
@@ -335,9 +316,7 @@ class Acks:
 
     def _tell(self) -> None:
         if not self.busy:
-            for waiter in self._idle:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._idle.wake()
 
     # Connecting and disconnecting
 
@@ -427,12 +406,6 @@ def _ascending(parts: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
 
 def _carried_out(reply: asyncio.Future[Any]) -> bool:
     return reply.done() and not reply.cancelled() and reply.exception() is None
-
-
-def _raise(waiter: asyncio.Future[Any], error: BaseException) -> None:
-    if not waiter.done():
-        waiter.set_exception(error)
-        waiter.exception()  # retrieved here, because a cancelled waiter never does
 
 
 def _lost() -> AckMismatch:

@@ -1,15 +1,16 @@
-"""The synchronous face of the client."""
+"""The synchronous face of the client: each verb runs the asynchronous one and waits for it."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
-import uuid
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from milepost.batch import Batch
 from milepost.client.async_client import ANSWER_S, DEFAULT_ADDRESS, WINDOW_BYTES, AsyncClient
@@ -17,20 +18,32 @@ from milepost.client.atomic import Atomic
 from milepost.client.durable import DurableSubscription
 from milepost.client.logbatch import LogBatch
 from milepost.client.options import PREFETCH
+from milepost.client.queues import BROWSED, unknown_verb
 from milepost.client.read import TAKEN_BYTES
-from milepost.client.staging import Published
 from milepost.client.start import Start
 from milepost.client.statistics import ClientStatistics
 from milepost.client.subscription import Subscription
-from milepost.client.sync_queues import SyncQueueVerbs
-from milepost.client.topic import Retention, TopicInfo
+from milepost.client.taken import Classes, QueueMessage, TakenBatch
+from milepost.client.transaction import Transaction
+from milepost.client.worker import BACKOFF_S, Handler, takes_two
 from milepost.errors import Closed, InvalidValue, MilepostError
-from milepost.schema import Schema
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Client(SyncQueueVerbs):
+def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """The blocking form of a method of `asynchronous`, with the same parameters and documentation."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        found: T = self._run(method(self.asynchronous, *args, **kwargs))
+        return found
+
+    return call
+
+
+class Client:
     """`AsyncClient` for programs without an event loop: the same verbs, each blocking until it is done.
 
     ::
@@ -55,7 +68,7 @@ class Client(SyncQueueVerbs):
         clock: Callable[[], float] | None = None,
         known_broker_id: str | None = None,
     ) -> None:
-        self._client = AsyncClient(
+        self.asynchronous = AsyncClient(
             address,
             name=name,
             slow=slow,
@@ -68,6 +81,11 @@ class Client(SyncQueueVerbs):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._process = 0  # the process that runs the thread: a forked child has no such thread
+
+    if not TYPE_CHECKING:  # type checkers would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_verb(self, name)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """The one bridge: run a coroutine of the asynchronous client in its thread, and wait for it."""
@@ -96,7 +114,7 @@ class Client(SyncQueueVerbs):
         self._thread = threading.Thread(target=self._loop.run_forever, name="milepost client", daemon=True)
         self._thread.start()
         try:
-            self._run(self._client.connect())
+            self._run(self.asynchronous.connect())
         except BaseException:
             self._end()
             raise
@@ -109,7 +127,7 @@ class Client(SyncQueueVerbs):
         """
         if self._loop is not None and not self._loop.is_closed() and self._process == os.getpid():
             try:
-                self._run(self._client.close(drain=drain))
+                self._run(self.asynchronous.close(drain=drain))
             finally:
                 self._end()
 
@@ -132,69 +150,30 @@ class Client(SyncQueueVerbs):
     @property
     def broker_id(self) -> str:
         """See `AsyncClient.broker_id`."""
-        return self._client.broker_id
+        return self.asynchronous.broker_id
 
     @property
     def failure(self) -> MilepostError | None:
         """See `AsyncClient.failure`."""
-        return self._client.failure
+        return self.asynchronous.failure
 
-    def declare_topic(
-        self,
-        name: str,
-        schema: Any,
-        *,
-        slow: str | None = None,
-        durable: bool | None = None,
-        retain: Retention | Mapping[str, Any] | None = None,
-    ) -> TopicInfo:
-        """See `AsyncClient.declare_topic`."""
-        return self._run(self._client.declare_topic(name, schema, slow=slow, durable=durable, retain=retain))
+    declare_topic = _blocking(AsyncClient.declare_topic)
+    delete_topic = _blocking(AsyncClient.delete_topic)
+    topics = _blocking(AsyncClient.topics)
+    versions = _blocking(AsyncClient.versions)
+    status = _blocking(AsyncClient.status)
+    look = _blocking(AsyncClient.look)
+    trim = _blocking(AsyncClient.trim)
+    hold = _blocking(AsyncClient.hold)
 
-    def delete_topic(self, name: str) -> None:
-        """See `AsyncClient.delete_topic`."""
-        self._run(self._client.delete_topic(name))
-
-    def topics(self, pattern: str = ">") -> list[TopicInfo]:
-        """See `AsyncClient.topics`."""
-        return self._run(self._client.topics(pattern))
-
-    def versions(self, topic: str, *, again: bool = False) -> tuple[Schema, ...]:
-        """See `AsyncClient.versions`."""
-        return self._run(self._client.versions(topic, again=again))
-
-    def status(self) -> dict[str, Any]:
-        """See `AsyncClient.status`."""
-        return self._run(self._client.status())
-
-    def look(self, topic: str, start: Start = None) -> dict[str, Any]:
-        """See `AsyncClient.look`."""
-        return self._run(self._client.look(topic, start))
-
-    def trim(self, topic: str, before: int | Mapping[int, int]) -> int:
-        """See `AsyncClient.trim`."""
-        return self._run(self._client.trim(topic, before))
-
-    def hold(self, topic: str, name: str, position: Mapping[int, int] | None = None) -> dict[int, int]:
-        """See `AsyncClient.hold`."""
-        return self._run(self._client.hold(topic, name, position))
-
-    def put(self, topic: str, row: Any, key: bytes | uuid.UUID | None = None, *, wait: bool = True) -> None:
-        """See `AsyncClient.put`."""
-        self._run(self._client.put(topic, row, key, wait=wait))
-
-    def put_many(self, topic: str, source: Any) -> int:
-        """See `AsyncClient.put_many`."""
-        return self._run(self._client.put_many(topic, source))
-
-    def flush(self, timeout: float | None = None) -> None:
-        """See `AsyncClient.flush`."""
-        self._run(self._client.flush(timeout))
+    put = _blocking(AsyncClient.put)
+    put_many = _blocking(AsyncClient.put_many)
+    flush = _blocking(AsyncClient.flush)
 
     @contextmanager
     def atomic(self) -> Iterator[Atomic]:
         """See `AsyncClient.atomic`; use a plain `with`."""
-        together = self._client.atomic()
+        together = self.asynchronous.atomic()
         try:
             yield together
         except BaseException:
@@ -202,27 +181,10 @@ class Client(SyncQueueVerbs):
             raise
         self._run(together.store())
 
-    def stage(self, sink: str, epoch: int, part: int, attempt: int, topic: str, source: Any) -> int:
-        """See `AsyncClient.stage`."""
-        return self._run(self._client.stage(sink, epoch, part, attempt, topic, source))
-
-    def publish(
-        self,
-        sink: str,
-        epoch: int,
-        parts: Sequence[tuple[int, int]],
-        extra: Mapping[str, Any] | None = None,
-    ) -> Published:
-        """See `AsyncClient.publish`."""
-        return self._run(self._client.publish(sink, epoch, parts, extra))
-
-    def published(self, sink: str) -> int | None:
-        """See `AsyncClient.published`."""
-        return self._run(self._client.published(sink))
-
-    def unstage(self, sink: str, epoch: int) -> None:
-        """See `AsyncClient.unstage`."""
-        self._run(self._client.unstage(sink, epoch))
+    stage = _blocking(AsyncClient.stage)
+    publish = _blocking(AsyncClient.publish)
+    published = _blocking(AsyncClient.published)
+    unstage = _blocking(AsyncClient.unstage)
 
     def subscribe(
         self,
@@ -242,7 +204,7 @@ class Client(SyncQueueVerbs):
     ) -> SyncSubscription:
         """See `AsyncClient.subscribe`. A callback runs in the client's thread, and must not call the client."""
         made = self._run(
-            self._client.subscribe(
+            self.asynchronous.subscribe(
                 pattern,
                 where,
                 callback=callback,
@@ -263,37 +225,175 @@ class Client(SyncQueueVerbs):
         self, topic: str, start: Mapping[int, int], stop: Mapping[int, int], where: str | None = None
     ) -> Iterator[LogBatch]:
         """See `AsyncClient.read`. Batches cross threads several at a time."""
-        reading = self._run(self._client._begin_read(topic, start, stop, where))
+        reading = self._run(self.asynchronous._begin_read(topic, start, stop, where))
         try:
             while found := self._run(reading.take_batches(TAKEN_BYTES)):
                 yield from found
         finally:
             if not reading.ended:
-                self._run(self._client.detach(reading))
+                self._run(self.asynchronous.detach(reading))
 
-    def get(self, topic: str, timeout: float | None = None) -> Any:
-        """See `AsyncClient.get`."""
-        return self._run(self._client.get(topic, timeout))
-
-    def get_many(self, topic: str, count: int, timeout: float | None = None) -> list[Any]:
-        """See `AsyncClient.get_many`."""
-        return self._run(self._client.get_many(topic, count, timeout))
+    get = _blocking(AsyncClient.get)
+    get_many = _blocking(AsyncClient.get_many)
 
     def unsubscribe(
         self, subscription: str | SyncSubscription | None = None, *, name: str | None = None, token: bytes | None = None
     ) -> None:
         """See `AsyncClient.unsubscribe`."""
         chosen = subscription.asynchronous if isinstance(subscription, SyncSubscription) else subscription
-        self._run(self._client.unsubscribe(chosen, name=name, token=token))
+        self._run(self.asynchronous.unsubscribe(chosen, name=name, token=token))
 
     def detach(self, subscription: SyncSubscription) -> None:
         """See `AsyncClient.detach`."""
         chosen: Any = subscription.asynchronous if isinstance(subscription, SyncSubscription) else subscription
-        self._run(self._client.detach(chosen))
+        self._run(self.asynchronous.detach(chosen))
 
     def statistics(self) -> ClientStatistics:
         """The client's counters."""
-        return self._client.statistics()
+        return self.asynchronous.statistics()
+
+    declare_type = _blocking(AsyncClient.declare_type)
+    types = _blocking(AsyncClient.types)
+    delete_type = _blocking(AsyncClient.delete_type)
+    declare_queue = _blocking(AsyncClient.declare_queue)
+    delete_queue = _blocking(AsyncClient.delete_queue)
+    queues = _blocking(AsyncClient.queues)
+    queue = _blocking(AsyncClient.queue)
+    peek = _blocking(AsyncClient.peek)
+
+    def browse(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        where: str | None = None,
+        after: int = 0,
+        count: int | None = None,
+        classes: Classes | None = None,
+    ) -> Iterator[QueueMessage]:
+        """See `AsyncClient.browse`."""
+        for part in self.browse_batches(queue, type, where=where, after=after, count=count):
+            yield from part.messages(classes)
+
+    def browse_batches(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        where: str | None = None,
+        after: int = 0,
+        count: int | None = None,
+    ) -> Iterator[TakenBatch]:
+        """See `AsyncClient.browse_batches`. Each crossing of threads brings one reply of the broker."""
+        while count is None or count > 0:
+            wanted = BROWSED if count is None else min(count, BROWSED)
+            found = self._run(
+                _listed(self.asynchronous.browse_batches(queue, type, where=where, after=after, count=wanted))
+            )
+            yield from found
+            if not found:
+                return
+            after = int(found[-1].numbers[-1])
+            count = None if count is None else count - sum(map(len, found))
+
+    move = _blocking(AsyncClient.move)
+    purge = _blocking(AsyncClient.purge)
+
+    def transaction(self) -> SyncTransaction:
+        """See `AsyncClient.transaction`; use a plain `with`."""
+        return SyncTransaction(self._run, self._run(_made(self.asynchronous.transaction)))
+
+    decide = _blocking(AsyncClient.decide)
+    in_doubt = _blocking(AsyncClient.in_doubt)
+    decisions = _blocking(AsyncClient.decisions)
+    forget_decision = _blocking(AsyncClient.forget_decision)
+    settle = _blocking(AsyncClient.settle)
+    holding = _blocking(AsyncClient.holding)
+    transfer = _blocking(AsyncClient.transfer)
+    delete_transfer = _blocking(AsyncClient.delete_transfer)
+    transfers = _blocking(AsyncClient.transfers)
+
+    def worker(
+        self,
+        queue: str,
+        type: str | None = None,
+        *,
+        where: str | None = None,
+        order: str | None = None,
+        concurrency: int = 4,
+        count: int = 1,
+        classes: Classes | None = None,
+        backoff: float = BACKOFF_S,
+    ) -> Callable[[Handler], Handler]:
+        """See `AsyncClient.worker`. The function runs in a thread of its own, with a `SyncTransaction`."""
+        registering = self.asynchronous.worker(
+            queue,
+            type,
+            where=where,
+            order=order,
+            concurrency=concurrency,
+            count=count,
+            classes=classes,
+            backoff=backoff,
+        )
+
+        def register(handler: Handler) -> Handler:
+            if inspect.iscoroutinefunction(handler):
+                raise InvalidValue("a worker of Client is a plain function; AsyncClient takes an async one")
+            takes_two(handler)  # raises if it is no function of one or two arguments
+
+            @wraps(handler)
+            async def call(message: QueueMessage, *tx: Transaction) -> None:
+                await asyncio.to_thread(handler, message, *(SyncTransaction(self._run, each) for each in tx))
+
+            registering(call)
+            return handler
+
+        return register
+
+    def run_workers(self) -> None:
+        """See `AsyncClient.run_workers`: blocks until another thread calls `stop_workers`."""
+        self._run(self.asynchronous.run_workers())
+
+    def stop_workers(self) -> None:
+        """See `AsyncClient.stop_workers`. Any thread may call it."""
+        self._run(_made(self.asynchronous.stop_workers))
+
+
+class SyncTransaction:
+    """See `Transaction`; use a plain `with`."""
+
+    def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], transaction: Transaction) -> None:
+        self._run = run
+        self.asynchronous = transaction
+
+    @property
+    def number(self) -> int:
+        """See `Transaction.number`."""
+        return self.asynchronous.number
+
+    enqueue = _blocking(Transaction.enqueue)
+    dequeue = _blocking(Transaction.dequeue)
+    dequeue_batches = _blocking(Transaction.dequeue_batches)
+
+    def ack(self, what: Any) -> None:
+        """See `Transaction.ack`."""
+        meant = what.asynchronous if isinstance(what, SyncSubscription) else what
+        self._run(_made(lambda: self.asynchronous.ack(meant)))
+
+    flush = _blocking(Transaction.flush)
+    commit = _blocking(Transaction.commit)
+    prepare = _blocking(Transaction.prepare)
+    abort = _blocking(Transaction.abort)
+
+    def __enter__(self) -> SyncTransaction:
+        self._run(self.asynchronous.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self.asynchronous.__aexit__(kind, error, trace))
 
 
 class SyncSubscription:
@@ -393,3 +493,12 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+async def _made(make: Callable[[], T]) -> T:
+    """Call a function in the event loop's thread."""
+    return make()
+
+
+async def _listed(parts: AsyncIterator[T]) -> list[T]:
+    return [part async for part in parts]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -19,10 +19,10 @@ from milepost import limits, transport
 from milepost.batch import Batch
 from milepost.batch.header import Buffer, fingerprint_of
 from milepost.batch.plain_rows import PlainRows
-from milepost.client.dispatch import Rows, shares
-from milepost.client.logbatch import LogBatch
+from milepost.client.dispatch import shares
 from milepost.client.taken import TakenBatch
 from milepost.client.topic import KnownTopic, advance, parsed
+from milepost.client.waiters import WaitingTasks, fail
 from milepost.client.window import DeliveryCredit, DeliveryWindow
 from milepost.errors import (
     ConnectionLost,
@@ -68,6 +68,10 @@ from milepost.wire import (
     stage_parts,
 )
 
+if TYPE_CHECKING:
+    from milepost.client.session import ClientSession
+    from milepost.client.subscription import Subscription
+
 SILENT_HEARTBEATS: Final = 3  # heartbeats without a frame before the broker counts as gone
 HEARTBEAT_PING: Final = 0  # no caller waits for its PONG
 POSITIONS_BEATS: Final = 4  # beats, of half a heartbeat each, between requests for the positions of durable topics
@@ -78,51 +82,6 @@ _TAKEN: Final = int(Kind.TAKEN)
 _HEADER: Final = HEADER.size
 
 
-class Inbox(Protocol):
-    """A subscription, as a connection sees it."""
-
-    hand: Callable[[Any], Any] | None  # a callback that waits for its next message
-
-    def deliver(self, topic: str, batch: Batch, rows: Rows, credit: DeliveryCredit) -> None: ...
-    def take(self, topic: str, batch: Batch, window: DeliveryWindow, size: int) -> None:
-        """Deliver one row to `hand`. The implementation tells the window when its bytes are consumed."""
-
-    def handed(self, topic: str, batch: LogBatch, credit: DeliveryCredit) -> None:
-        """Deliver rows of a log."""
-
-    def drop(self, rows: int) -> None: ...
-    def lose(self, log: int, first: int, after: int) -> None:
-        """Report rows of a log that are gone."""
-
-    def skip(self, topics: dict[str, str]) -> None:
-        """Report new topics that match its pattern but deliver nothing to it, each with the reason."""
-
-    def caught_up(self, topic: int, position: dict[int, int]) -> None:
-        """All rows of a durable topic before a position were delivered; later ones follow as they arrive."""
-
-
-class ConnectionOwner(Protocol):
-    """The session that made the connection. Its methods are called in the event loop's thread."""
-
-    def room(self) -> None:
-        """Called when there may be room for puts."""
-
-    def announced(self, topic: KnownTopic) -> None:
-        """Called with a new topic, or a new version of its schema."""
-
-    def put_refused(self, error: MilepostError, topic: str, put: int) -> None:
-        """The broker refused the batch with this number on the connection."""
-
-    def stored(self, put: int) -> None:
-        """Every durable put up to this number is stored."""
-
-    def subscription_ended(self, number: int, error: MilepostError | None) -> None:
-        """The broker ended a subscription with an error; None: all rows before its stop were delivered."""
-
-    def ended(self, connection: BrokerConnection, error: MilepostError) -> None:
-        """The connection is gone. Called once, and only after the handshake was done."""
-
-
 Heard: TypeAlias = Callable[["BrokerConnection", Any], None]
 
 
@@ -131,7 +90,7 @@ class BrokerConnection:
 
     takes_plain_rows = False  # messages for queues one by one, not in batches
 
-    def __init__(self, owner: ConnectionOwner, inboxes: Mapping[int, Inbox], window: DeliveryWindow) -> None:
+    def __init__(self, owner: ClientSession, inboxes: Mapping[int, Subscription], window: DeliveryWindow) -> None:
         self._owner = owner
         self._inboxes = inboxes
         self._window = window
@@ -141,7 +100,7 @@ class BrokerConnection:
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._heard_by: dict[int, Heard] = {}  # by request: called with its reply before any later frame is handled
         self._pings: dict[int, asyncio.Future[None]] = {}
-        self._roomless: list[asyncio.Future[None]] = []  # wait for room before the connection is in use
+        self._roomless = WaitingTasks()  # wait for room before the connection is in use
         self._number = 0  # of requests and pings
         self._fatal: MilepostError | None = None
         self._kept = False  # the channel buffers bytes: write no more
@@ -166,8 +125,8 @@ class BrokerConnection:
     async def open(
         cls,
         address: Address,
-        owner: ConnectionOwner,
-        inboxes: Mapping[int, Inbox],
+        owner: ClientSession,
+        inboxes: Mapping[int, Subscription],
         hello: Hello,
         timeout: float,
         window: DeliveryWindow,
@@ -212,9 +171,8 @@ class BrokerConnection:
 
     def _roomy(self) -> None:
         if self.has_room:
-            for waiter in self._roomless:
-                if not waiter.done():
-                    waiter.set_result(None)
+            if self._roomless:
+                self._roomless.wake()
             self._owner.room()
 
     def refused(self, error: Exception) -> None:
@@ -230,9 +188,7 @@ class BrokerConnection:
         self._fatal = why
         waiting: list[asyncio.Future[Any]] = [*self._requests.values(), *self._pings.values(), *self._roomless]
         for future, error in [(self._welcomed, why), *((each, as_lost(why)) for each in waiting)]:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # retrieved here, because there may be no waiter
+            fail(future, error)
         if not self.done.done():
             self.done.set_result(None)
         if was_alive:
@@ -406,12 +362,7 @@ class BrokerConnection:
         while not self.has_room or self.outstanding + min(before, self.put_window - 1) >= self.put_window:
             if not self.alive:
                 raise as_lost(self._fatal or ConnectionLost("the connection to the broker is gone"))
-            waiter = self._loop.create_future()
-            self._roomless.append(waiter)
-            try:
-                await waiter
-            finally:
-                self._roomless.remove(waiter)
+            await self._roomless.wait()
 
     def put(self, topic: int, data: bytes | bytearray | memoryview, key: bytes = b"", more: bool = False) -> int:
         """Send a batch. Returns the size of its frame in bytes."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from operator import length_hint
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +24,11 @@ from milepost.client.window import DeliveryCredit
 from milepost.errors import AckMismatch, Closed, InvalidValue, MilepostError, NotExpectingAck, StoreError
 from milepost.wire import Subscribe
 
+if TYPE_CHECKING:
+    from milepost.client.async_client import AsyncClient
+
 GOTTEN_ROWS: Final = 50_000  # most rows of one get_many: one acknowledgement names them all
 TOKEN_BYTES: Final = 16
-
-
-class Detacher(Protocol):
-    """The client, as its durable subscriptions see it."""
-
-    async def unsubscribe(self, subscription: Subscription) -> None: ...
-    async def detach(self, subscription: DurableSubscription) -> None: ...
 
 
 class HandedOut:
@@ -64,10 +60,9 @@ class DurableSubscription(Subscription):
     """
 
     def __init__(
-        self, client: Detacher, number: int, topic: str, where: str | None, options: DurableOptions, token: bytes
+        self, client: AsyncClient, number: int, topic: str, where: str | None, options: DurableOptions, token: bytes
     ) -> None:
         super().__init__(client, number, topic, where)
-        self._detacher = client
         self._at_once = AUTOMATIC_ROWS
         self.options: Final = options
         self.token: Final = token  # of the request that creates it
@@ -180,7 +175,7 @@ class DurableSubscription(Subscription):
                     if self.error is not None:
                         raise self.error
                     return []
-            await self._more()
+            await self._waiters.wait()
 
     @property
     def _acknowledges(self) -> bool:
@@ -202,16 +197,17 @@ class DurableSubscription(Subscription):
     def _keep_granted(self, grant: Grant) -> None:
         self._granted.extend((message, None) for message in grant.messages[:-1])
         self._granted.append((grant.messages[-1], grant.spans[-1]))
-        self._wake()
+        self._waiters.wake()
 
     def abandoned(self, grant: Grant, acked: bool) -> None:
+        """Called with the outcome of a grant whose get was cancelled."""
         self._orphans.discard(grant)
         if acked:
             self._keep_granted(grant)
-        self._wake()
+        self._waiters.wake()
 
     def refused(self, grant: Grant) -> None:
-        """Put the rows of a grant back in front of all waiting rows."""
+        """The store refused a grant: put its rows, which are still this client's, back in front of all waiting rows."""
         self._orphans.discard(grant)
         self._came_back()
         batch, left = self._batch, length_hint(self._indexes) + len(self._rest)
@@ -223,7 +219,7 @@ class DurableSubscription(Subscription):
         for span in reversed(grant.spans):
             assert isinstance(span.batch, LogBatch)
             self._queue.appendleft(Delivered(self.topic, span.batch.some(span.rows), None, _done()))
-        self._wake()
+        self._waiters.wake()
 
     def _take(self, count: int) -> Grant | None:
         """Up to `count` rows that are here, in order; None when there are none."""
@@ -254,14 +250,6 @@ class DurableSubscription(Subscription):
     def _tell(self, span: BatchRows | None) -> None:
         if span is not None and isinstance(span.rows, slice) and isinstance(span.batch, LogBatch):
             self._told = span.batch, span.rows.stop - 1
-
-    async def _more(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.remove(waiter)
 
     # Iteration
 
@@ -528,7 +516,7 @@ class DurableSubscription(Subscription):
 
     async def detach(self) -> None:
         """Leave the subscription. A named one stays at the broker, where its backlog grows until a client returns."""
-        await self._detacher.detach(self)
+        await self._client.detach(self)
 
     close = detach
 
@@ -551,7 +539,7 @@ class DurableSubscription(Subscription):
         super().end(error, keep=keep and not self.options.name)
         why = error if isinstance(error, MilepostError) else Closed("this subscription is closed")
         self._acks.end(why)
-        self._wake()
+        self._waiters.wake()
 
 
 def _advance(position: dict[int, int], log: int, offset: int) -> None:

@@ -6,15 +6,16 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
-from milepost.batch import Batch, Ids, Stamper
+from milepost.batch import Batch
 from milepost.batch.collector import REFUSED
 from milepost.client.connection import BrokerConnection
 from milepost.client.outbox import IDS_BYTES, Outbox
 from milepost.client.session import ClientSession
 from milepost.client.unsettled import PendingPut, Unsettled
+from milepost.client.waiters import WaitingTasks
 from milepost.errors import (
     DuplicateMessage,
     InvalidValue,
@@ -28,6 +29,9 @@ from milepost.errors import (
 from milepost.query import enforce
 from milepost.wire import Resume, Welcome
 
+if TYPE_CHECKING:
+    from milepost.client.publisher import Publisher
+
 KEY_BYTES: Final = 16  # of an idempotency key
 TOO_LARGE_TOGETHER: Final = (
     "the broker holds an atomic put as a whole: raise the limit in its settings, or use stage() and publish(), which "
@@ -37,37 +41,18 @@ TOO_LARGE_TOGETHER: Final = (
 _log = logging.getLogger("milepost.client")
 
 
-class DurablePublisher(Protocol):
-    """The publisher, as its durable puts see it."""
-
-    stamper: Stamper
-    batch_bytes: int
-    rows: int
-    batches: int
-    bytes: int
-    refused: int
-
-    def doubted(self, error: MilepostError) -> None: ...
-    async def box(self, name: str) -> Outbox: ...
-    def ids(self, rows: int) -> Ids: ...
-    def fitting(self, box: Outbox, put: PendingPut) -> tuple[Batch, bool]: ...
-    async def require_version(self, topic: str, batch: Batch) -> None: ...
-    def room(self) -> None: ...
-    def soon(self, box: Outbox) -> None: ...
-
-
 class DurablePuts:
     """Sends durable puts, keeps them until the broker answers, and sends them again when the answer was lost.
 
     Stamps are given when a frame is sent, so that frames, puts and stamps have one order.
     """
 
-    def __init__(self, session: ClientSession, publisher: DurablePublisher) -> None:
+    def __init__(self, session: ClientSession, publisher: Publisher) -> None:
         self._session = session
         self._publisher = publisher
         self._restored: BrokerConnection | None = None  # on which puts were sent again; perhaps not yet in use
         self._resumed = 0  # puts on this connection up to which failures of the store are known
-        self._settling: list[asyncio.Future[None]] = []  # wait for durable puts to be settled
+        self._settling = WaitingTasks()  # wait for durable puts to be settled
         self.unsettled: Final = Unsettled()
 
     @property
@@ -94,7 +79,7 @@ class DurablePuts:
         self.unsettled.reached(welcome.high_water)
         if (welcome.publisher, welcome.broker_id) != (publisher, broker):
             self.unsettled.readdress(welcome.publisher, welcome.broker_id)
-        self._tell()
+        self._settling.wake()
 
     async def send_again(self, connection: BrokerConnection) -> None:
         """Send unsettled puts on a new connection, before any new put; topics already have their numbers on it."""
@@ -106,12 +91,12 @@ class DurablePuts:
                 continue
             await connection.room(sum(len(batch.data) + IDS_BYTES for _, batch in put.parts[:-1]))
             self._write(connection, put)
-        self._tell()
+        self._settling.wake()
 
     def stored(self, put: int) -> None:
         """Settle durable puts up to this number: they are stored."""
         self.unsettled.stored(put)
-        self._tell()
+        self._settling.wake()
         if self._session.connection is not None:
             self._publisher.room()
 
@@ -123,12 +108,12 @@ class DurablePuts:
         elif put is None:
             return False
         elif put.doubtful and isinstance(error, DuplicateMessage):
-            self.unsettled.repeated(put)
+            self.unsettled.remove(put).stored()
         else:
             if put.unwatched and isinstance(error, DuplicateMessage):
                 error = DuplicateMessage(f"{error} (key {uuid.UUID(bytes=put.key)})")  # a flush is for many keys
             self._fail([put], error)
-        self._tell()
+        self._settling.wake()
         if self._session.connection is not None:
             self._publisher.room()  # a failed put frees its room
         return True
@@ -151,7 +136,7 @@ class DurablePuts:
     def _fail(self, puts: list[PendingPut], error: MilepostError) -> None:
         publisher = self._publisher
         for put in puts:
-            self.unsettled.fail(put, error)
+            self.unsettled.remove(put).failed(error)
             publisher.refused += len(put.parts)
             if put.unwatched:
                 publisher.doubted(error)
@@ -165,26 +150,16 @@ class DurablePuts:
     def stop(self, error: MilepostError) -> None:
         """Fail all puts: nothing will be sent any more."""
         self.unsettled.fail_all(error)
-        self._tell()
+        self._settling.wake()
 
     # Waiting
-
-    def _tell(self) -> None:
-        for waiter in self._settling:
-            if not waiter.done():
-                waiter.set_result(None)
 
     async def settled(self) -> None:
         """Wait until everything sent so far is stored or was refused."""
         last = self._publisher.stamper.last
         while self.unsettled and self.unsettled.puts[0].stamp <= last:
             self._session.require_open()
-            waiter = asyncio.get_running_loop().create_future()
-            self._settling.append(waiter)
-            try:
-                await waiter
-            finally:
-                self._settling.remove(waiter)
+            await self._settling.wait()
         self._session.require_open()
 
     # Putting

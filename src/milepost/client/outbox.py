@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from milepost import limits
-from milepost.batch import Batch, Collector, Copier
+from milepost.batch import Batch, Collector, Copier, Draft
 from milepost.batch.neighbours import FRAME, join, runs
 from milepost.client.unsettled import PendingPut
 from milepost.errors import LimitExceeded
-from milepost.query import encode
+from milepost.query import encode, enforce
 from milepost.schema import Schema
 
 GATHERED_ROWS: Final = 2_048  # sent together at the latest: the fixed costs of a frame are then one in a hundred
@@ -117,6 +117,13 @@ class Outbox:
         if len(batch.data) > most:
             raise LimitExceeded("frame_bytes", len(batch.data), most, "the bytes of one message")
         return batch
+
+    def draft(self, source: Any) -> Draft | Batch:
+        """Rows that satisfy the rules of the schema, without IDs."""
+        draft = Draft.of(self.schema, source)
+        if isinstance(draft, Batch):
+            enforce(draft)  # a schema with rules makes only batches
+        return draft
 
     def take(self, row: Any) -> list[asyncio.Future[None]]:
         """Add a row that `add` refused, or raise its error; other rows stay. Returns its waiters, none yet."""

@@ -365,11 +365,11 @@ class Publisher:
             enforce(source)
             return await self._put_batch(topic, source)
         if not isinstance(source, Iterator):
-            return await self._put_batch(topic, _draft(box.schema, source))
+            return await self._put_batch(topic, box.draft(source))
         rows = 0
         stored: list[asyncio.Future[None]] = []
         while chunk := list(islice(source, CHUNK_ROWS)):
-            rows += await self._send_batch(topic, _draft(box.schema, chunk), stored)
+            rows += await self._send_batch(topic, box.draft(chunk), stored)
             if stored and stored[0].done():
                 await stored.pop(0)  # an endless source fails early
         await _all(stored)
@@ -407,7 +407,7 @@ class Publisher:
             stop = min(len(batch), start + size)
             if len(batch) - stop < size // 2:
                 stop = len(batch)  # no small frame at the end
-            made, start = self.piece(box, batch, start, stop)
+            made, start = self.piece(box.batch_bytes, batch, start, stop)
             if box.durable:
                 stored.append(self.durable_puts.send(box, made))
             else:
@@ -502,20 +502,20 @@ class Publisher:
         """
         stop, rows = 1, len(put.batch)
         try:
-            made, stop = self.piece(box, put.batch, 0, rows)
+            made, stop = self.piece(box.batch_bytes, put.batch, 0, rows)
         finally:
             if stop < rows:
                 box.give_back(PendingPut([(box, put.batch.slice(stop))], put.waiters, put.key))
         return made, stop == rows
 
-    def piece(self, box: Outbox, batch: Batch | Draft, start: int, stop: int) -> tuple[Batch, int]:
-        """Rows of a batch with IDs, fewer if they do not fit into a frame, and the row after the last of them."""
+    def piece(self, most: int, batch: Batch | Draft, start: int, stop: int) -> tuple[Batch, int]:
+        """Rows of a batch with IDs, fewer if they take more than `most` bytes, and the row after the last of them."""
         while True:
             made = batch.stamped(self.ids(stop - start), start, stop)
-            if len(made.data) <= box.batch_bytes:
+            if len(made.data) <= most:
                 return made, stop
             if stop - start == 1:
-                raise LimitExceeded("frame_bytes", len(made.data), box.batch_bytes, f"the bytes of row {start}")
+                raise LimitExceeded("frame_bytes", len(made.data), most, f"the bytes of row {start}")
             stop = start + (stop - start) // 2
 
     def ids(self, rows: int) -> Ids:
@@ -581,14 +581,6 @@ def _oldest_first(versions: list[Schema]) -> Sequence[Schema]:
         return Versions.of(versions).schemas if versions else ()
     except MilepostError:
         return versions  # of topics that had only their name in common
-
-
-def _draft(schema: Schema, source: Any) -> Draft | Batch:
-    """Rows that satisfy the rules of their schema."""
-    draft = Draft.of(schema, source)
-    if isinstance(draft, Batch):
-        enforce(draft)  # a schema with rules makes only batches
-    return draft
 
 
 async def _all(stored: list[asyncio.Future[None]]) -> None:

@@ -16,7 +16,7 @@ from milepost.client.taken import Classes, QueueMessage, TakenBatch
 from milepost.client.topic import parsed, require_text, schema_from, schema_text
 from milepost.client.transaction import Transaction
 from milepost.client.transfers import TransferVerbs
-from milepost.client.worker import BACKOFF_S, Handler, QueueWorkers
+from milepost.client.worker import BACKOFF_S, Handler, QueueWorkers, Worker, takes_two
 from milepost.errors import InvalidValue
 from milepost.schema import Schema
 from milepost.wire import (
@@ -128,7 +128,7 @@ class QueueVerbs(TransferVerbs):
         for kind, text in (priorities or {}).items():
             require_text("the name of a type", kind)
             require_text("a priority function", text)
-        _require_number("priority", priority, int | float)
+        _require_number("priority", priority)
         require_dead_letter("a dead-letter queue", max_deliveries, dead_letter)
         reply = await self._session.ask(
             lambda request: DeclareQueue(
@@ -311,10 +311,16 @@ class QueueVerbs(TransferVerbs):
         _require_texts(queue, type, where, order)
         _require_count(count)
         _require_count(concurrency, "TRANSACTIONS")
-        _require_number("backoff", backoff, int | float)
+        _require_number("backoff", backoff)
         if not 0 <= backoff < math.inf:
             raise InvalidValue(f"backoff={backoff!r}: takes the seconds of the first pause, from 0 on")
-        return self._workers.registering(queue, type, where, order, concurrency, count, classes, float(backoff))
+
+        def register(handler: Handler) -> Handler:
+            both, pause = takes_two(handler), float(backoff)
+            self._workers.add(Worker(handler, both, queue, type, where, order, concurrency, count, classes, pause))
+            return handler
+
+        return register
 
     async def run_workers(self) -> None:
         """Run all workers until `stop_workers`, or until the client fails: then raise its error.
@@ -358,8 +364,8 @@ def _require_count(count: Any, limit: str | None = "DEQUEUE_MESSAGES") -> None:
         limits.require(limit, count, "the messages of one request" if "MESSAGES" in limit else "transactions at once")
 
 
-def _require_number(what: str, value: Any, kinds: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, kinds):
+def _require_number(what: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidValue(f"{what}={value!r}: takes a number")
     if isinstance(value, int) and abs(value) >= 1 << 63:
         raise InvalidValue(f"{what}={value!r:.40}: takes a number of up to 63 bits")

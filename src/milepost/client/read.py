@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from milepost.client.durable import TOKEN_BYTES, Detacher, DurableSubscription
+from milepost.client.durable import TOKEN_BYTES, DurableSubscription
 from milepost.client.logbatch import LogBatch
 from milepost.client.options import PREFETCH, DurableOptions
 from milepost.client.start import position_on_wire
 from milepost.client.topic import require_text
 from milepost.client.window import DeliveryCredit
 from milepost.errors import Closed, InvalidValue
+
+if TYPE_CHECKING:
+    from milepost.client.async_client import AsyncClient
 
 TAKEN_BYTES: Final = 1 << 20  # that another thread takes at once: changing threads costs as much as a small batch
 
@@ -23,7 +26,7 @@ class LogRead(DurableSubscription):
     After a lost connection it resumes after the rows that have arrived: no row comes twice, none is left out.
     """
 
-    def __init__(self, client: Detacher, number: int, topic: str, where: str | None, start: Any, stop: Any) -> None:
+    def __init__(self, client: AsyncClient, number: int, topic: str, where: str | None, start: Any, stop: Any) -> None:
         begin, end = checked_range(topic, start, stop)
         options = DurableOptions("", {"position": begin}, False, PREFETCH, 0, "", True, end)
         super().__init__(client, number, topic, where, options, os.urandom(TOKEN_BYTES))
@@ -42,7 +45,7 @@ class LogRead(DurableSubscription):
                 if not self.complete:
                     raise Closed(f"the read of {self.pattern!r} was ended before it had everything")
                 return []
-            await self._more()
+            await self._waiters.wait()
         found: list[LogBatch] = []
         size = 0
         while self._queue and size < most_bytes:

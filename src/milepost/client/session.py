@@ -6,42 +6,24 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from milepost.address import DATABASE
 from milepost.client.backoff import LONGEST_SECONDS, Backoff
-from milepost.client.connection import BrokerConnection, Heard, Inbox
-from milepost.client.topic import KnownTopic
+from milepost.client.connection import BrokerConnection, Heard
+from milepost.client.waiters import WaitingTasks
 from milepost.client.window import DeliveryWindow
 from milepost.errors import Closed, ConnectionLost, HandshakeRefused, MilepostError, TimedOut
 from milepost.transport import Address
-from milepost.wire import Control, Hello, Welcome
+from milepost.wire import Control, Hello
+
+if TYPE_CHECKING:
+    from milepost.client.session_handler import SessionHandler
+    from milepost.client.subscription import Subscription
 
 _log = logging.getLogger("milepost.client")
-
-
-class SessionOwner(Protocol):
-    """The owner of a session. Its methods are called in the event loop's thread."""
-
-    def welcomed(self, welcome: Welcome) -> None:
-        """Called after a handshake, before the connection is in use. Raising refuses the broker."""
-
-    async def restore(self, connection: BrokerConnection) -> None:
-        """Restore topics and subscriptions on a new connection, which has none; it is in use once this returns."""
-
-    def room(self) -> None: ...
-    def announced(self, topic: KnownTopic) -> None: ...
-    def put_refused(self, error: MilepostError, topic: str, put: int) -> None: ...
-    def stored(self, put: int) -> None: ...
-    def subscription_ended(self, number: int, error: MilepostError | None) -> None: ...
-
-    def lost(self, connection: BrokerConnection, error: MilepostError, was_used: bool) -> MilepostError:
-        """A connection is gone. Returns the error, with its consequences for this client."""
-
-    def failed(self, error: MilepostError) -> None:
-        """The session has ended: it was closed, or cannot reconnect. Called once."""
 
 
 class ClientSession:
@@ -53,15 +35,17 @@ class ClientSession:
 
     def __init__(
         self,
-        host: SessionOwner,
-        inboxes: dict[int, Any],
+        host: SessionHandler,
+        inboxes: dict[int, Subscription],
         addresses: Sequence[Address],
         hello: Hello,
         timeout: float,
         reconnects: bool,
     ) -> None:
         self._host = host
-        self._inboxes: dict[int, Inbox] = inboxes
+        self.announced, self.put_refused = host.announced, host.put_refused
+        self.stored, self.subscription_ended = host.stored, host.subscription_ended
+        self._inboxes = inboxes
         self._addresses = addresses
         self._at = 0  # index of the address in use, or to be tried next
         self._hello = hello
@@ -72,7 +56,9 @@ class ClientSession:
         # The broker closed the last connection on purpose. It may accept the next one and close it at the first put:
         # so delays keep growing, though connecting succeeds.
         self._sent_away = False
-        self._waiters: list[asyncio.Future[None]] = []  # for room, for a connection, or for the end
+        changes = WaitingTasks()
+        self.wait: Final = changes.wait  # for any change: room, a connection, the end; callers check again
+        self.wake: Final = changes.wake
         self.timeout = timeout  # seconds
         self.connection: BrokerConnection | None = None  # the one in use
         self.failure: MilepostError | None = None  # the error that ended the session
@@ -252,22 +238,12 @@ class ClientSession:
     # Called by the connection
 
     def room(self) -> None:
+        """Called when there may be room for puts."""
         if self.connection is not None:  # a connection that is not in use yet has nothing to send
             self._host.room()
 
-    def announced(self, topic: KnownTopic) -> None:
-        self._host.announced(topic)
-
-    def put_refused(self, error: MilepostError, topic: str, put: int) -> None:
-        self._host.put_refused(error, topic, put)
-
-    def stored(self, put: int) -> None:
-        self._host.stored(put)
-
-    def subscription_ended(self, number: int, error: MilepostError | None) -> None:
-        self._host.subscription_ended(number, error)
-
     def ended(self, connection: BrokerConnection, error: MilepostError) -> None:
+        """A connection is gone. Called once, and only after the handshake was done."""
         was_used = self.connection is connection
         self._sent_away = not isinstance(error, ConnectionLost)
         if was_used:
@@ -315,25 +291,10 @@ class ClientSession:
                 return self.connection
             await self.wait()
 
-    async def wait(self) -> None:
-        """Wait for any change: room, a connection, the end. Callers check again."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.remove(waiter)
-
     async def over(self) -> None:
         """Wait until the session has ended."""
         while self.failure is None:
             await self.wait()
-
-    def wake(self) -> None:
-        """Wake all waiters after a change."""
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
 
 def _kind(address: Address) -> type[BrokerConnection]:

@@ -14,7 +14,8 @@ from milepost.client.connection import BrokerConnection
 from milepost.client.outbox import Outbox
 from milepost.client.session import ClientSession
 from milepost.client.topic import require_text
-from milepost.errors import ConnectionLost, InvalidValue, LimitExceeded, MilepostError, NotDurable, UnknownTopic
+from milepost.client.waiters import fail
+from milepost.errors import ConnectionLost, InvalidValue, MilepostError, NotDurable, UnknownTopic
 from milepost.query import encode, enforce
 from milepost.wire import Control, Stage, Unstage
 from milepost.wire import Publish as PublishRequest
@@ -51,11 +52,6 @@ class _PendingStage:
         self.batch = batch
         self.done: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
         self.connection: BrokerConnection | None = None  # the one it was last sent on
-
-    def failed(self, error: BaseException) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
-            self.done.exception()  # retrieved here, because a cancelled waiter never does
 
 
 class StageSender:
@@ -160,10 +156,7 @@ class StageSender:
             enforce(source)
             yield source
         elif not isinstance(source, Iterator):
-            draft = Draft.of(box.schema, source)
-            if isinstance(draft, Batch):
-                enforce(draft)
-            yield draft
+            yield box.draft(source)
         else:
             while chunk := list(islice(source, PIECE_ROWS)):
                 yield encode(box.schema, chunk)
@@ -184,7 +177,7 @@ class StageSender:
             stop = min(len(batch), start + size)
             if len(batch) - stop < size // 2:
                 stop = len(batch)  # no small piece at the end
-            made, start = self._piece(batch, start, stop)
+            made, start = self._publisher.piece(self._publisher.batch_bytes - STAGE_HEADER, batch, start, stop)
             stored.append(self._post(connection, key, box, made))
             if start < len(batch):
                 await asyncio.sleep(0)
@@ -193,17 +186,6 @@ class StageSender:
     @property
     def _has_room(self) -> bool:
         return len(self._pending) < UNDER_WAY and self._bytes < UNDER_WAY_BYTES
-
-    def _piece(self, batch: Batch | Draft, start: int, stop: int) -> tuple[Batch, int]:
-        """Rows with IDs of this client, fewer if they do not fit into a frame, and the row after the last of them."""
-        most = self._publisher.batch_bytes - STAGE_HEADER
-        while True:
-            made = batch.stamped(self._publisher.ids(stop - start), start, stop)
-            if len(made.data) <= most:
-                return made, stop
-            if stop - start == 1:
-                raise LimitExceeded("frame_bytes", len(made.data), most, f"the bytes of row {start}")
-            stop = start + (stop - start) // 2
 
     def _post(
         self, connection: BrokerConnection, key: tuple[str, int, int, int], box: Outbox, batch: Batch
@@ -241,7 +223,7 @@ class StageSender:
         self._bytes -= len(ticket.batch.data)
         if error is not None:
             self._publisher.refused += 1
-            ticket.failed(error)
+            fail(ticket.done, error)
         elif not ticket.done.done():
             ticket.done.set_result(None)
         self._session.wake()

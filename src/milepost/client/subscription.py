@@ -9,27 +9,25 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from milepost.batch import Batch
 from milepost.client.connection import BrokerConnection
 from milepost.client.dispatch import Rows
 from milepost.client.logbatch import LogBatch
 from milepost.client.topic import advance
+from milepost.client.waiters import WaitingTasks
 from milepost.client.window import DeliveryCredit, DeliveryWindow
 from milepost.wire import Subscribe
+
+if TYPE_CHECKING:
+    from milepost.client.async_client import AsyncClient
 
 TURN_ROWS: Final = 4_096  # messages that are handed out before other tasks run
 SKIPPED_KEPT: Final = 1_000  # topics that are named, with reasons: other clients may create any number of topics
 WILD: Final = frozenset("*>")  # words of a pattern
 
 _log = logging.getLogger("milepost.client")
-
-
-class Unsubscriber(Protocol):
-    """The client, as its subscriptions see it."""
-
-    async def unsubscribe(self, subscription: Subscription) -> None: ...
 
 
 class Delivered(NamedTuple):
@@ -58,7 +56,7 @@ class Subscription:
     After a lost connection it resumes durable topics where it stopped, and live topics with the next put.
     """
 
-    def __init__(self, client: Unsubscriber, number: int, pattern: str, where: str | None) -> None:
+    def __init__(self, client: AsyncClient, number: int, pattern: str, where: str | None) -> None:
         self._client = client
         self.number: Final = number  # on the wire: the tag of its deliveries
         self.pattern = pattern
@@ -79,7 +77,7 @@ class Subscription:
         self.hand: Callable[[Any], Any] | None = None  # a callback, while it waits for its next message
         self._outcome: Awaitable[Any] | BaseException | None = None  # the result of `hand`, for the task of `serve`
         self._queue: deque[Delivered] = deque()
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters = WaitingTasks()
         self._ended = False
         self._batch: Batch | None = None  # being handed out
         self._indexes: Iterator[int] = iter(())  # of its rows, those left in this turn
@@ -242,7 +240,7 @@ class Subscription:
             self._cover(topic)
         self._queue.append(Delivered(topic, batch, rows, credit))
         if self._waiters:
-            self._wake()
+            self._waiters.wake()
 
     def take(self, topic: str, batch: Batch, window: DeliveryWindow, size: int) -> None:
         """One row arrived while a callback waits: `hand` is set. Its bytes are returned once it is handled."""
@@ -265,7 +263,7 @@ class Subscription:
                 return
             self._outcome = made
         self._credit = DeliveryCredit(window, size, 1)
-        self._wake()
+        self._waiters.wake()
 
     def handed(self, topic: str, batch: LogBatch, credit: DeliveryCredit) -> None:
         """Called with rows that were put while the connection was lost."""
@@ -343,11 +341,6 @@ class Subscription:
             if topic.stored and mine and topic.name not in self._behind:
                 advance(self._positions.setdefault(topic.stored, {}), topic.reached)
 
-    def _wake(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
     # Ending
 
     async def unsubscribe(self) -> None:
@@ -373,7 +366,7 @@ class Subscription:
             self.error = error
         if not keep:
             self._drop_waiting()
-        self._wake()
+        self._waiters.wake()
 
     def _drop_waiting(self) -> None:
         """Drop the waiting messages and return their bytes."""

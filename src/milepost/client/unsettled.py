@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from milepost.batch import Batch, Ids
+from milepost.client.waiters import fail
 
 if TYPE_CHECKING:
     from milepost.client.outbox import Outbox
@@ -53,9 +54,7 @@ class PendingPut:
 
     def failed(self, error: Exception) -> None:
         for waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_exception(error)
-                waiter.exception()  # retrieved here, because a cancelled waiter never does
+            fail(waiter, error)
 
 
 class Unsettled:
@@ -102,17 +101,11 @@ class Unsettled:
                 return put if put.first <= number else None
         return None
 
-    def fail(self, put: PendingPut, error: Exception) -> None:
-        """Fail a refused put; the others stay."""
+    def remove(self, put: PendingPut) -> PendingPut:
+        """Take a put out that was refused, or that turned out to be stored already; the others stay."""
         self.puts.remove(put)
         self.bytes -= put.bytes
-        put.failed(error)
-
-    def repeated(self, put: PendingPut) -> None:
-        """Settle a put that turned out to be stored already."""
-        self.puts.remove(put)
-        self.bytes -= put.bytes
-        put.stored()
+        return put
 
     def sent_from(self, number: int) -> list[PendingPut]:
         """The put with this number, and all that were sent after it."""

@@ -85,25 +85,8 @@ class QueueWorkers:
         self.handled = 0  # messages, in transactions that were committed
         self.failed = 0  # transactions
 
-    def registering(
-        self,
-        queue: str,
-        kind: str | None,
-        where: str | None,
-        order: str | None,
-        concurrency: int,
-        count: int,
-        classes: Classes | None,
-        backoff: float,
-    ) -> Callable[[Handler], Handler]:
-        """The decorator for a worker."""
-
-        def register(handler: Handler) -> Handler:
-            both = takes_two(handler)
-            self._workers.append(Worker(handler, both, queue, kind, where, order, concurrency, count, classes, backoff))
-            return handler
-
-        return register
+    def add(self, worker: Worker) -> None:
+        self._workers.append(worker)
 
     async def run(self, begin: Callable[[], Transaction], over: Callable[[], Awaitable[None]]) -> None:
         """Run until stopped. Raises the error that ended the client, or that of a dequeue which no retry can fix.

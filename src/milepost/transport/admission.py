@@ -15,21 +15,16 @@ import ipaddress
 import logging
 import resource
 from collections import Counter
-from typing import Final, Protocol
+from typing import Final
 
 from milepost.errors import Overloaded
+from milepost.transport.channel import Channel
 
 RESERVED: Final = 64  # descriptors that connections leave to the rest of the process: stores open some twenty
 RESERVED_PART: Final = 4  # of few descriptors, a quarter
 LOGGED_S: Final = 10.0  # seconds between two log lines about refused connections
 
 log = logging.getLogger("milepost.transport")
-
-
-class AdmissionCandidate(Protocol):
-    """A connection that can be closed."""
-
-    def abort(self) -> None: ...
 
 
 class ConnectionAdmission:
@@ -43,10 +38,8 @@ class ConnectionAdmission:
         self._most = limit - min(RESERVED, limit // RESERVED_PART)
         self._per_address = per_address or max(1, self._most // 2)
         self._addresses: Counter[str] = Counter()  # connections by address
-        self._strangers: dict[
-            AdmissionCandidate, str
-        ] = {}  # connections before the handshake, oldest first, with their addresses
-        self._known: dict[AdmissionCandidate, str] = {}
+        self._strangers: dict[Channel, str] = {}  # before the handshake, oldest first, with their addresses
+        self._known: dict[Channel, str] = {}
         self._unlogged = 0
         self._why = ""
         self._flushing: asyncio.TimerHandle | None = None
@@ -75,17 +68,17 @@ class ConnectionAdmission:
                 return True
         return False
 
-    def came(self, stranger: AdmissionCandidate, address: str) -> None:
+    def came(self, stranger: Channel, address: str) -> None:
         self._addresses[address] += 1
         self._strangers[stranger] = address
 
-    def greeted(self, stranger: AdmissionCandidate) -> None:
+    def greeted(self, stranger: Channel) -> None:
         """Called after the handshake."""
         address = self._strangers.pop(stranger, None)
         if address is not None:
             self._known[stranger] = address
 
-    def left(self, stranger: AdmissionCandidate) -> None:
+    def left(self, stranger: Channel) -> None:
         """Called when a connection is gone; repeated calls have no effect."""
         address = self._strangers.pop(stranger, None) or self._known.pop(stranger, None)
         if address is not None:

@@ -149,10 +149,15 @@ class Resume(msgspec.Struct, frozen=True):
     put: int = 0  # number of puts sent before
 
 
-class Declare(msgspec.Struct, frozen=True, kw_only=True):
-    """Create a topic, or a new version of its schema. Replied to with {"number", "created"}, after `TopicAnnounced`."""
+class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that the peer answers with a `Reply` or a `Failure`, under the number of the request."""
 
     request: int
+
+
+class Declare(WireRequest, frozen=True, kw_only=True):
+    """Create a topic, or a new version of its schema. Replied to with {"number", "created"}, after `TopicAnnounced`."""
+
     name: str
     schema: str | None = None  # None: the topic must exist; only its `TopicAnnounced` is wanted
     slow: Slow | None = None
@@ -160,14 +165,13 @@ class Declare(msgspec.Struct, frozen=True, kw_only=True):
     retain: dict[str, Any] | None = None  # {"age_s", "bytes", "hold"}: see `Retention`; None: unchanged
 
 
-class Delete(msgspec.Struct, frozen=True, kw_only=True):
+class Delete(WireRequest, frozen=True, kw_only=True):
     """Remove a topic and the subscriptions to it."""
 
-    request: int
     name: str
 
 
-class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
+class Subscribe(WireRequest, frozen=True, kw_only=True):
     """Deliver the rows of a topic, or of all topics that match a pattern, that satisfy `where`.
 
     Replied to with {"topics": [names], "skipped": {name: why `where` does not fit its schema}, "positions": as in
@@ -178,7 +182,6 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     {log: offset}: the last row that was handed on and acknowledged}.
     """
 
-    request: int
     subscription: int  # the client's number for it: the tag of its deliveries
     pattern: str  # empty, with `name` and without `create`: the topic that the subscription has
     where: str | None = None
@@ -199,31 +202,28 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     hands: bool = False  # this client hands rows on to clients of its own, and reports it (ACK): each handout is stored
 
 
-class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
+class Unsubscribe(WireRequest, frozen=True, kw_only=True):
     """End deliveries for a subscription. With `name`, the durable subscription of that name is removed for good.
 
     Rows of a durable subscription that the client holds are delivered again. `seen` names the rows that its application
     was given, as in an ACK: those count as delivered, and the others as never sent. Without it, all count as delivered.
     """
 
-    request: int
     subscription: int = 0
     name: str = ""
     token: bytes = b""
     seen: dict[int, list[list[int]]] | None = None  # log -> ranges
 
 
-class Positions(msgspec.Struct, frozen=True, kw_only=True):
+class Positions(WireRequest, frozen=True, kw_only=True):
     """Ask for the positions of durable topics of plain subscriptions on this connection: {`stored`: {log: offset}}.
 
     The reply follows all rows before these offsets, and names topics that have moved since the last reply; it is empty
     while deliveries wait.
     """
 
-    request: int
 
-
-class Ack(msgspec.Struct, frozen=True, kw_only=True):
+class Ack(WireRequest, frozen=True, kw_only=True):
     """Rows are done, must be delivered again, or were handed on. Replied to when that is committed.
 
     A range [first, last] of a log names rows that were all handed to this client for this subscription and are not
@@ -232,7 +232,6 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
     broker has already carried out is replied to and not carried out again.
     """
 
-    request: int
     subscription: int
     sequence: int
     done: dict[int, list[list[int]]] = {}  # log -> ranges
@@ -240,30 +239,28 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
     handed: dict[int, list[list[int]]] = {}  # handed on to clients of this client: still its own, and not done
 
 
-class Trim(msgspec.Struct, frozen=True, kw_only=True):
+class Trim(WireRequest, frozen=True, kw_only=True):
     """An operator removes the rows of a durable topic before a position, consumed or not.
 
     Replied to with {"rows"}: the number removed.
     """
 
-    request: int
     topic: str
     before: dict[int, int]  # log -> offset
 
 
-class RetentionHold(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionHold(WireRequest, frozen=True, kw_only=True):
     """Create or move a hold: a named cursor without a consumer. Retention removes only rows before it.
 
     It moves forward only, log by log. Replied to with {"position": {log: offset}}: its position now.
     """
 
-    request: int
     topic: str
     name: str
     position: dict[int, int] | None = None  # None: a new hold begins at the earliest row, an existing one stays
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class Look(WireRequest, frozen=True, kw_only=True):
     """Describe a durable topic: logs and sizes, named subscriptions and their cursors, or the position of a time.
 
     Replied to with {"logs": [{"log", "start", "next", "rows", "bytes", "entries", "broker"}], "subscriptions":
@@ -271,12 +268,11 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     members, …}], "retain": {…}, "position": {log: offset}}.
     """
 
-    request: int
     topic: str
     start: Any = None  # as in `Subscribe`; the reply has its position
 
 
-class Publish(msgspec.Struct, frozen=True, kw_only=True):
+class Publish(WireRequest, frozen=True, kw_only=True):
     """Make the staged rows of an epoch visible, in one transaction, in the order of `parts`; all other rows staged for
     the sink up to this epoch are discarded.
 
@@ -284,38 +280,32 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
     changes, and `repeated` is true. FAILURE `staging_lost` when nothing is staged for one of the parts.
     """
 
-    request: int
     sink: str
     epoch: int
     parts: list[tuple[int, int]]  # part, attempt
 
 
-class Unstage(msgspec.Struct, frozen=True, kw_only=True):
+class Unstage(WireRequest, frozen=True, kw_only=True):
     """Discard the rows that are staged for an epoch of a sink."""
 
-    request: int
     sink: str
     epoch: int
 
 
-class PublishedEpoch(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedEpoch(WireRequest, frozen=True, kw_only=True):
     """Ask for the last epoch that a sink has published. Replied to with {"epoch"}, nil before the first."""
 
-    request: int
     sink: str
 
 
-class ListTopics(msgspec.Struct, frozen=True, kw_only=True):
+class ListTopics(WireRequest, frozen=True, kw_only=True):
     """List the topics that match a pattern. Replied to with a list of {"name", "schemas", "slow", and statistics}."""
 
-    request: int
     pattern: str = ">"
 
 
-class StatusRequest(msgspec.Struct, frozen=True, kw_only=True):
+class StatusRequest(WireRequest, frozen=True, kw_only=True):
     """Ask for the broker's statistics, which `milepost top` shows."""
-
-    request: int
 
 
 # Queues
@@ -328,30 +318,25 @@ class TypeAnnounced(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class DeclareType(msgspec.Struct, frozen=True, kw_only=True):
+class DeclareType(WireRequest, frozen=True, kw_only=True):
     """Create a message type, named in its text. One that already is as declared stays: {"name", "created"}."""
 
-    request: int
     text: str
 
 
-class Types(msgspec.Struct, frozen=True, kw_only=True):
+class Types(WireRequest, frozen=True, kw_only=True):
     """List the message types. Replied to with a list of {"name", "text"}."""
 
-    request: int
 
-
-class DeleteType(msgspec.Struct, frozen=True, kw_only=True):
+class DeleteType(WireRequest, frozen=True, kw_only=True):
     """Remove a message type that no queue takes."""
 
-    request: int
     name: str
 
 
-class DeclareQueue(msgspec.Struct, frozen=True, kw_only=True):
+class DeclareQueue(WireRequest, frozen=True, kw_only=True):
     """Create a queue. Replied to with its description as in QUEUES, without statistics."""
 
-    request: int
     name: str
     types: list[str]
     level: str = "none"  # "ordered", "blockwise", "ordered blockwise"
@@ -362,32 +347,29 @@ class DeclareQueue(msgspec.Struct, frozen=True, kw_only=True):
     max_deliveries: int = 0  # deliveries before a message goes to `dead_letter`; 0: no limit
 
 
-class DeleteQueue(msgspec.Struct, frozen=True, kw_only=True):
+class DeleteQueue(WireRequest, frozen=True, kw_only=True):
     """Remove a queue and its messages, if no transaction has any of them."""
 
-    request: int
     name: str
 
 
-class Queues(msgspec.Struct, frozen=True, kw_only=True):
+class Queues(WireRequest, frozen=True, kw_only=True):
     """Describe all queues, or one: a list of {"name", "types", "level", "direction", "priority", …, statistics}.
 
     `counted` adds the statistics, which cost a count of all messages.
     """
 
-    request: int
     name: str | None = None
     counted: bool = True
 
 
-class Dequeue(msgspec.Struct, frozen=True, kw_only=True):
+class Dequeue(WireRequest, frozen=True, kw_only=True):
     """Take messages out of a queue, in a transaction; or, with `peek`, look at those that it would take.
 
     They come in TAKEN frames, followed by a REPLY {"messages": their number, and FINISH's fields about ENQUEUE frames}.
     When no message qualifies, the broker waits `wait_s` seconds, or until the next frame of the transaction.
     """
 
-    request: int
     transaction: int = 0  # 0 with `peek`
     step: int = 0  # counts the client's frames for a transaction from 1 on, also over its connections
     number: int = 0  # "t" of an earlier reply; 0: none had one. A restarted broker asks its store about it
@@ -400,7 +382,7 @@ class Dequeue(msgspec.Struct, frozen=True, kw_only=True):
     peek: bool = False
 
 
-class Finish(msgspec.Struct, frozen=True, kw_only=True):
+class Finish(WireRequest, frozen=True, kw_only=True):
     """End a transaction, or execute its held frames ("flush").
 
     Replied to with {"s", "t", "mids"}: the writer and the transaction, and for each ENQUEUE since the last reply, in
@@ -408,7 +390,6 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     on another connection, it has the same answer.
     """
 
-    request: int
     transaction: int
     step: int
     how: str  # "commit", "abort", "prepare", "flush"
@@ -419,13 +400,12 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     acks: list[Ack] = []  # of durable subscriptions, carried out with the commit; their `request` is ignored
 
 
-class Browse(msgspec.Struct, frozen=True, kw_only=True):
+class Browse(WireRequest, frozen=True, kw_only=True):
     """Look at messages in order of arrival, including those that are delayed or taken.
 
     They come in TAKEN frames, followed by a REPLY {"messages", "after": the last message's number, to continue from}.
     """
 
-    request: int
     queue: str
     type: str | None = None
     where: str | None = None
@@ -433,10 +413,9 @@ class Browse(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 100
 
 
-class MoveMessages(msgspec.Struct, frozen=True, kw_only=True):
+class MoveMessages(WireRequest, frozen=True, kw_only=True):
     """Move messages that no transaction has taken to another queue: {"messages": their number}."""
 
-    request: int
     source: str
     target: str
     type: str | None = None
@@ -444,95 +423,79 @@ class MoveMessages(msgspec.Struct, frozen=True, kw_only=True):
     count: int | None = None  # None: all
 
 
-class Purge(msgspec.Struct, frozen=True, kw_only=True):
+class Purge(WireRequest, frozen=True, kw_only=True):
     """Remove messages that no transaction has taken: {"messages": their number}."""
 
-    request: int
     queue: str
     type: str | None = None
     where: str | None = None
     count: int | None = None
 
 
-class Decide(msgspec.Struct, frozen=True, kw_only=True):
+class Decide(WireRequest, frozen=True, kw_only=True):
     """Commit or abort a prepared transaction; repeated, it has the same answer."""
 
-    request: int
     gid: str
     commit: bool
 
 
-class ListInDoubt(msgspec.Struct, frozen=True, kw_only=True):
+class ListInDoubt(WireRequest, frozen=True, kw_only=True):
     """List the prepared transactions that wait for a decision. Replied to with a list of their names."""
 
-    request: int
     coordinator: str | None = None  # only those of this coordinator; None: all
 
 
-class Decisions(msgspec.Struct, frozen=True, kw_only=True):
+class Decisions(WireRequest, frozen=True, kw_only=True):
     """List the decisions of this broker's store, as coordinator, that are not forgotten: [gid, participant] each."""
 
-    request: int
 
-
-class ForgetDecision(msgspec.Struct, frozen=True, kw_only=True):
+class ForgetDecision(WireRequest, frozen=True, kw_only=True):
     """The participant has committed: this decision is not needed any more."""
 
-    request: int
     gid: str
 
 
-class Settle(msgspec.Struct, frozen=True, kw_only=True):
+class Settle(WireRequest, frozen=True, kw_only=True):
     """Ask whether a transaction over two stores was decided here: {"commit": whether it commits}. The answer is final.
 
     If it was not decided, the transaction here whose commit would have decided it is aborted, unless it has ended.
     """
 
-    request: int
     gid: str
     number: int  # "t" of that transaction
 
 
-class HoldingRequest(msgspec.Struct, frozen=True, kw_only=True):
+class HoldingRequest(WireRequest, frozen=True, kw_only=True):
     """Describe the messages that an open transaction has taken.
 
     Replied to with {"remaining": messages of blocks that it has begun and not taken, "ends": [[number of a message, its
     expiry in microseconds since 1970]], for those that expire}.
     """
 
-    request: int
     number: int  # "t" of the transaction
 
 
-class SetTransfer(msgspec.Struct, frozen=True, kw_only=True):
+class SetTransfer(WireRequest, frozen=True, kw_only=True):
     """Transfer a queue to one of another broker, from now on; repeated, it changes nothing."""
 
-    request: int
     queue: str
     address: str
     target: str  # the queue at the other broker
 
 
-class DeleteTransfer(msgspec.Struct, frozen=True, kw_only=True):
+class DeleteTransfer(WireRequest, frozen=True, kw_only=True):
     """End the transfer of a queue."""
 
-    request: int
     queue: str
 
 
-class Transfers(msgspec.Struct, frozen=True, kw_only=True):
+class Transfers(WireRequest, frozen=True, kw_only=True):
     """Describe transfers: a list of {"queue", "address", "target", "created_us", "runner", "messages", "error"}."""
-
-    request: int
 
 
 Control: TypeAlias = (
-    Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | TopicAnnounced | Dropped | Stored | CaughtUp
-    | Ended | Declare | Delete | Subscribe | Unsubscribe | Positions | ListTopics | StatusRequest | Ack | Resume | Trim
-    | Look | RetentionHold | Publish | Unstage | PublishedEpoch
-    | TypeAnnounced | DeclareType | Types | DeleteType | DeclareQueue | DeleteQueue | Queues | Dequeue | Finish | Browse
-    | MoveMessages | Purge | Decide | ListInDoubt
-    | Decisions | ForgetDecision | Settle | HoldingRequest | SetTransfer | DeleteTransfer | Transfers
+    WireRequest | Hello | Welcome | Failure | Ping | Pong | Credit | Bye | Reply | TopicAnnounced | Dropped | Stored
+    | CaughtUp | Ended | Resume | TypeAnnounced
 )  # fmt: skip
 
 _KINDS: Final[dict[type[Any], Kind]] = {

@@ -5,11 +5,10 @@ import inspect
 import pytest
 
 from milepost.client import AsyncClient, Client
-from milepost.client.client import _SHOWN, _SHOWN_OF_DURABLE, SyncSubscription
+from milepost.client.client import _SHOWN, _SHOWN_OF_DURABLE, SyncSubscription, SyncTransaction
 from milepost.client.durable import DurableSubscription
 from milepost.client.options import checked_options
 from milepost.client.subscription import Subscription
-from milepost.client.sync_queues import SyncTransaction
 from milepost.client.transaction import Transaction
 
 # What the client and the connection call, and applications do not.
