@@ -29,7 +29,7 @@ class _Held(NamedTuple):
 
     statement: Statement
     rows: list[dict[str, Any]]
-    check: Check | None = None
+    check: Check | None = None  # None, of an append: each row must change one row
 
 
 class SqliteSession(Session):
@@ -78,7 +78,7 @@ class SqliteSession(Session):
         if self._held is None:
             super().later(statement, check, raises=raises, **values)
         else:
-            self._held.append(_Held(statement, [values], check))
+            self._held.append(_Held(statement, [values], check or _accept))
 
     def later_text(self, text: str, values: Any, check: Check | None = None) -> None:
         self.settle()
@@ -153,6 +153,10 @@ class SqliteSession(Session):
     def append_at_once(self, values: dict[str, Any]) -> None:
         """Run the one statement."""
         self._driver.execute(statements.APPEND_AT_ONCE.of(self._dialect), values)
+
+
+def _accept(_: Any) -> None:
+    """The check of a statement that may change any number of rows."""
 
 
 def _high_waters(rows: list[dict[str, Any]]) -> str:
