@@ -21,6 +21,7 @@ from milepost.errors import (
     TransactionAborted,
     WrongType,
 )
+from milepost.operations.queues import Perform
 from milepost.operations.steps import (
     Abort,
     Commit,
@@ -52,7 +53,7 @@ from milepost.queues.outcomes import OUTCOME_US, finish, undo
 from milepost.queues.selection import Criteria, Head
 from milepost.queues.states import NEVER_US
 from milepost.storage.database import Session
-from milepost.storage.execution import Promise, Spoiled, WorkContext
+from milepost.storage.execution import Promise, Spoiled, WorkContext, execute
 from milepost.storage.transaction import Stale
 
 TYPES_AT_ONCE: Final = 3  # most types of a queue for which the content of all types is queried before the type is known
@@ -62,13 +63,12 @@ REMAINING_NAMED: Final = 10  # most messages of an incomplete block that the err
 _NEW: Final = Live(0, frozenset(), {})
 
 
-def perform(
-    session: Session, place: WorkContext, transaction: TransactionOwner, steps: tuple[Step, ...]
-) -> Performed | Promise | MilepostError:
-    """Carry out `operations.queues.Perform`. A returned error, unlike a raised one, has changed something."""
-    performance = _Performance(session, place, transaction)
+@execute.register
+def perform(operation: Perform, session: Session, place: WorkContext) -> Performed | Promise | MilepostError:
+    """Carry out steps. A returned error, unlike a raised one, has changed something."""
+    performance = _Performance(session, place, operation.transaction)
     try:
-        return performance.run(steps)
+        return performance.run(operation.steps)
     except MilepostError as error:
         session.settle()  # a wrong assumption may be the cause: check those first
         if performance.changed:
