@@ -185,7 +185,7 @@ def declare_type(session: Session, known: QueueCatalogue, text: str, time_us: in
         )
     source = schema.canonical
     row = session.row(statements.MAKE_TYPE, name=schema.name, source=source, time_us=time_us)
-    for statement in Tables(schema, row[0]).create(_dialect(session)):
+    for statement in Tables(schema, row[0]).create(session.dialect):
         session.say(statement)
     session.run(statements.CHANGE_CATALOGUE)
     return int(row[0])
@@ -243,7 +243,7 @@ def _make(
     for name in wanted.types:
         session.run(statements.ACCEPT_TYPE, queue=number, type=types[name].number, function=functions.get(name))
     for statement in made_of(number, wanted.level, wanted.direction):
-        session.say(worded(statement, _dialect(session)))
+        session.say(worded(statement, session.dialect))
     session.run(statements.CHANGE_CATALOGUE)
     return number
 
@@ -274,7 +274,7 @@ def made_of(number: int, level: str, direction: str) -> list[str]:
 def delete_queue(session: Session, known: QueueCatalogue, name: str) -> None:
     """Remove a queue that has no messages and is in use by no transaction."""
     found = known.queue(name)
-    if _dialect(session) == "postgresql":  # otherwise another broker may enqueue between the check and the commit
+    if session.dialect == "postgresql":  # otherwise another broker may enqueue between the check and the commit
         session.say(f"LOCK TABLE {found.table} IN ACCESS EXCLUSIVE MODE")
     count = int(session.row(statements.count_messages(found.table))[0])
     if count:
@@ -334,7 +334,3 @@ def _as_record(wanted: DeclareQueue, types: dict[str, TypeEntry]) -> tuple[Any, 
         wanted.name, wanted.level, wanted.direction, float(wanted.priority), names,
         dict(wanted.functions), wanted.dead_letter, wanted.max_deliveries,
     )  # fmt: skip
-
-
-def _dialect(session: Session) -> str:
-    return session.connection.dialect.name

@@ -89,7 +89,7 @@ def committed(
     session: Session, known: QueueCatalogue, queue: Queue, criteria: Criteria, after: int, count: int, *, lock: bool
 ) -> list[Head]:
     """Committed messages that are not taken or reserved, due or not, by number."""
-    finding = selection.browsing(known, queue, criteria, selection.dialect_of(session), lock)
+    finding = selection.browsing(known, queue, criteria, session.dialect, lock)
     values = {"after": after, "count": count, "queue": queue.number} | finding.values
     ask = session.bounded if criteria.where else session.rows
     return [Head(*row) for row in ask(finding.statement, **values)]

@@ -14,7 +14,7 @@ from milepost.query import expression, sql, typed
 from milepost.query.kinds import DOUBLE
 from milepost.query.sql import Tables
 from milepost.query.sql.value import Dialect
-from milepost.queues import catalogue, rows, selection, statements, states
+from milepost.queues import catalogue, rows, statements, states
 from milepost.queues.catalogue import Queue, QueueCatalogue, TypeEntry
 from milepost.queues.selection import Head
 from milepost.schema import Schema
@@ -42,7 +42,7 @@ def insert_headers(
     log: str, owner: int, due_us: int, ends_us: int,
 ) -> None:  # fmt: skip
     """Write the headers of messages whose content is stored. Without a priority, the queue determines it."""
-    statement, values = _insert(queue, kind, priority is None, selection.dialect_of(session))
+    statement, values = _insert(queue, kind, priority is None, session.dialect)
     write = session.later
     if priority is None and queue.functions[kind.number] is not None:
         # A client wrote the function: run it now, so that only this enqueue can fail because of it.
@@ -248,7 +248,7 @@ def make_groups(session: Session, queue: Queue, members: list[int]) -> None:
     """Make sure that the groups of new messages in a queue exist: their writers or blocks."""
     distinct = sorted(set(members))
     values = {"queue": queue.number, "members": session.numbers(distinct)}
-    if selection.dialect_of(session) != "postgresql":
+    if session.dialect != "postgresql":
         session.later(statements.MAKE_GROUPS, **values)
         return
 

@@ -91,7 +91,7 @@ def taking(session: Session, catalogue: QueueCatalogue, queue: Queue, criteria: 
 
     None when one statement is not enough: when groups are reserved, or an order is requested.
     """
-    if queue.group or criteria.order or dialect_of(session) != "postgresql":
+    if queue.group or criteria.order or session.dialect != "postgresql":
         return None
     kind = _required(catalogue, queue, criteria)
     return _taking(_Cached(catalogue, queue, kind.number if kind is not None else None), criteria.where)
@@ -107,7 +107,7 @@ def pick(
     Rows of the result are locked in a shared store; rows that another broker has locked are skipped.
     """
     kind = _required(catalogue, queue, criteria)
-    dialect = dialect_of(session)
+    dialect = session.dialect
     values = {"now": now, "owner": owner, "queue": queue.number}
     plain = kind is None and not criteria.where and not criteria.order and not own
     # The oldest messages may be thousands of a writer that another consumer has reserved. If writers are few, and one
@@ -520,11 +520,6 @@ def _by_index(root: typed.Typed, tables: sql.Tables) -> bool:
             ):
                 return True
     return False
-
-
-def dialect_of(session: Session) -> Dialect:
-    """The dialect of a session."""
-    return "postgresql" if session.connection.dialect.name == "postgresql" else "sqlite"
 
 
 def require_count(count: int) -> None:

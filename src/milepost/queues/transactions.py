@@ -209,7 +209,7 @@ class _Performance:
         self.changed = True
         logged, grouped = sorted(live.logged), any(queues[at].group for _, at in live.logged)
         types = self._known.types
-        if selection.dialect_of(session) == "postgresql":
+        if session.dialect == "postgresql":
             taken = {f"m{at}": session.numbers(mids) for at, mids in enumerate(live.taken.values())}
             statement = committing(
                 tuple((kind, queues[at].table) for kind, at in logged), grouped,
@@ -316,7 +316,7 @@ class _Performance:
     def _begin_with(self, step: Enqueue, number: int, mids: list[int], total: int) -> Queue | None:
         """Begin and enqueue in one statement, into a known queue. None: that is not possible, or the step is wrong."""
         engine, place, given, session = self._engine, self._place, self._transaction, self._session
-        if selection.dialect_of(session) != "postgresql" or not engine.trusts(self._key):
+        if session.dialect != "postgresql" or not engine.trusts(self._key):
             return None
         queue = self._known.queues_by_name.get(step.queue)
         kind = self._known.types_by_name.get(step.batch.schema.name)
