@@ -117,6 +117,10 @@ class QueueCatalogue:
             raise WrongType(f"queue {queue.name!r} does not take messages of type {name}; it takes {taken}")
         return found
 
+    def names(self, queues: Iterable[int]) -> tuple[str, ...]:
+        """The names of queues, sorted."""
+        return tuple(sorted([self.queues[number].name for number in queues]))
+
     def record(self, queue: Queue, statistics: dict[str, int]) -> QueueRecord:
         """A queue as its users see it."""
         names = {number: self.types[number].name for number in queue.functions}

@@ -30,7 +30,7 @@ def _(operation: Decide, session: Session, place: WorkContext) -> Done:
     s = session.row(statements.WRITER, number=number)[0]
     session.run(statements.END, number=number, state="c" if commit else "x", lease_us=OUTCOME_US, time_us=place.time_us)
     touched = finish(session, known, number, s, commit, counted=False)
-    return Done(touched=tuple(sorted(known.queues[each].name for each in touched)))
+    return Done(touched=known.names(touched))
 
 
 @execute.register

@@ -16,7 +16,7 @@ from milepost.query.sql import Tables
 from milepost.query.sql.value import Dialect
 from milepost.queues import catalogue, rows, statements, states
 from milepost.queues.catalogue import Queue, QueueCatalogue, TypeEntry
-from milepost.queues.selection import Head
+from milepost.queues.selection import Head, root_of
 from milepost.schema import Schema
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
@@ -42,9 +42,10 @@ def insert_headers(
     log: str, owner: int, due_us: int, ends_us: int,
 ) -> None:  # fmt: skip
     """Write the headers of messages whose content is stored. Without a priority, the queue determines it."""
-    statement, values = _insert(queue, kind, priority is None, session.dialect)
+    function = queue.functions[kind.number] if priority is None else None
+    statement, values = _inserting(queue.table, kind.schema, kind.number, function, session.dialect)
     write = session.later
-    if priority is None and queue.functions[kind.number] is not None:
+    if function is not None:
         # A client wrote the function: run it now, so that only this enqueue can fail because of it.
         write = session.bounded  # type: ignore[assignment]
         session.left_s += len(mids) * FUNCTION_S
@@ -109,30 +110,17 @@ def committing(logged: tuple[tuple[str, str], ...], grouped: bool, tables: tuple
     return Statement(f"WITH {', '.join(parts)} SELECT 1 / count(*) FROM ended")
 
 
-def _insert(queue: Queue, kind: TypeEntry, computed: bool, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
-    """The statement that writes headers, with the priority function if `computed`, and its values; cached."""
-    key = queue.number, kind.number, queue.functions[kind.number] if computed else None, dialect
-    made = _INSERTS.get(key)
-    if made is None or made[0] is not kind:
-        if len(_INSERTS) >= statements.CACHED:
-            _INSERTS.clear()
-        made = _INSERTS[key] = kind, *_inserting(queue, kind, key[2], dialect)
-    return made[1], made[2]
-
-
-_INSERTS: Final[dict[Any, tuple[TypeEntry, Statement, dict[str, Any]]]] = {}
-
-
+@lru_cache(maxsize=statements.CACHED)
 def _inserting(
-    queue: Queue, kind: TypeEntry, function: str | None, dialect: Dialect
+    table: str, schema: Schema, number: int, function: str | None, dialect: Dialect
 ) -> tuple[Statement, dict[str, Any]]:
+    """The statement that writes headers, with a priority function if there is one, and the values of that."""
     real = "CAST(:priority AS double precision)" if dialect == "postgresql" else ":priority"
     priority, source, values = real, "{each mids} e", {}
     if function is not None:
         # Converted to a double by the query: the tables store decimals and large numbers in other forms.
-        number = typed.Convert(expression(function, kind.schema).root, DOUBLE)
-        made = sql.compile(number, kind.tables, dialect, prefix="p")
-        root = kind.tables.root
+        tables = Tables(schema, number)
+        made = sql.compile(typed.Convert(expression(function, schema).root, DOUBLE), tables, dialect, prefix="p")
         # An infinite result is no priority: clients cannot give one, and it could not be transferred.
         infinite = "CAST('Infinity' AS double precision)" if dialect == "postgresql" else "9e999"
         priority = f"coalesce(nullif(nullif({made.text}, {infinite}), -{infinite}), {real})"
@@ -142,10 +130,10 @@ def _inserting(
             "CAST(NULL AS double precision) AS priority, 0 AS aborts FROM {each mids} e) q"
         )
         if made.needs_root:
-            source += f" JOIN {root.name} r ON r.mid = q.mid{'' if root.top else ' AND r.pos = 0'}"
+            source += f" JOIN {root_of(tables)}"
     value = "q.mid" if function is not None else "e.value"
     text = (
-        f"INSERT INTO {queue.table} (mid, s, t, type, priority, lsf, owner, aborts, due_us, ends_us) "
+        f"INSERT INTO {table} (mid, s, t, type, priority, lsf, owner, aborts, due_us, ends_us) "
         f"SELECT {value}, :s, :t, :type, {priority}, :lsf, :owner, 0, :due_us, :ends_us FROM {source}"
     )
     return Statement(text), values

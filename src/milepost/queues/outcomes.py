@@ -88,4 +88,4 @@ def undo(session: Session, place: WorkContext, number: int, *, counted: bool = T
     known = engine.known(session, None)
     session.run(statements.END, number=number, state="x", lease_us=OUTCOME_US, time_us=place.time_us)
     touched = finish(session, known, number, 0, commit=False, counted=counted)
-    return Done(touched=tuple(sorted(known.queues[each].name for each in touched)))
+    return Done(touched=known.names(touched))

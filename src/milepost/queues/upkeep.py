@@ -45,7 +45,7 @@ def _(operation: Sweep, session: Session, place: WorkContext) -> Done:
         values = {"queue": queue.number} if queue.group else {}
         mids = [row[0] for row in session.rows(statement, now=place.time_us, most=SWEPT, **values)]
         if mids:
-            touched.update(known.queues[each].name for each in outcomes.to_dead_letters(session, known, queue, mids))
+            touched.update(known.names(outcomes.to_dead_letters(session, known, queue, mids)))
             more |= len(mids) >= SWEPT
         if queue.group:
             _without_messages(session, queue)

@@ -36,7 +36,7 @@ def filled(queues: Queues) -> dict[str, list[str]]:
 def finding(queues: Queues, name: str, select: str | None, order: str) -> selection.SelectionQuery:
     with queues.store()._database.reading() as session:
         known = catalogue.load(session)
-        about = selection._Cached(known, known.queue(name), known.type("note").number)
+        about = selection._Cached(known, known.queue(name), known.type("note"))
         return selection._finding(about, select, order, False, session.dialect, True, True)
 
 
