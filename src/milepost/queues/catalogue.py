@@ -280,7 +280,7 @@ def delete_queue(session: Session, known: QueueCatalogue, name: str) -> None:
     found = known.queue(name)
     if session.dialect == "postgresql":  # otherwise another broker may enqueue between the check and the commit
         session.say(f"LOCK TABLE {found.table} IN ACCESS EXCLUSIVE MODE")
-    count = int(session.row(statements.count_messages(found.table))[0])
+    count = int(session.row(statements.about(statements.COUNT_MESSAGES, found.table))[0])
     if count:
         raise QueueInUse(f"queue {name!r} has {count} messages: purge it, or let them be dequeued, and delete it then")
     if session.row(statements.COUNT_TRANSACTIONS_OF, number=found.number)[0]:
@@ -288,9 +288,9 @@ def delete_queue(session: Session, known: QueueCatalogue, name: str) -> None:
     users = [each.name for each in known.queues.values() if each.dead_letter == found.number]
     if users:
         raise QueueInUse(f"queue {name!r} takes the dead messages of {', '.join(sorted(users))}: delete that first")
-    for statement in (statements.DELETE_QUEUE, statements.DELETE_GROUPS, statements.DELETE_TRANSFER_OF):
-        session.run(statement, number=found.number)
-    session.run(statements.DELETE_ACCEPTED, queue=found.number)
+    session.run(statements.DELETE_QUEUE, number=found.number)
+    for statement in (statements.DELETE_ACCEPTED, statements.DELETE_GROUPS, statements.DELETE_TRANSFER):
+        session.run(statement, queue=found.number)
     session.say(f"DROP TABLE {found.table}")
     session.run(statements.CHANGE_CATALOGUE)
 

@@ -32,7 +32,7 @@ def last_number(session: Session, known: QueueCatalogue, s: int) -> int:
     highest = 0
     for (number,) in session.rows(statements.QUEUES_OF_WRITER, queues=session.numbers(ordered), s=s):
         queue = known.queues[number]
-        (found,) = session.row(statements.highest_of_writer(queue.table, queue.arrival[0]), s=s)
+        (found,) = session.row(statements.about(statements.HIGHEST_OF_WRITER, queue.table, queue.arrival[0]), s=s)
         highest = max(highest, found)
     return highest
 
@@ -215,7 +215,7 @@ def _content(kind: TypeEntry, mids: list[int], found: dict[str, Sequence[Sequenc
 
 def discard(session: Session, known: QueueCatalogue, queue: Queue, mids: list[int]) -> None:
     """Delete committed messages."""
-    removed = session.rows(statements.remove_headers(queue.table), mids=session.numbers(mids))
+    removed = session.rows(statements.about(statements.REMOVE_HEADERS, queue.table), mids=session.numbers(mids))
     found = sorted(removed, key=lambda row: row[1])
     for number, group in groupby(found, key=lambda row: row[1]):
         rows.remove(session, known.types[number].tables, [row[0] for row in group])
@@ -225,7 +225,7 @@ def move(session: Session, source: Queue, target: Queue, mids: list[int], aborts
     """Move committed messages to another queue; their numbers and content stay."""
     numbers = session.numbers(mids)
     session.run(statements.copy_headers(source.table, target.table, aborts), mids=numbers)
-    moved = session.rows(statements.remove_copied(source.table), mids=numbers)
+    moved = session.rows(statements.about(statements.REMOVE_COPIED, source.table), mids=numbers)
     if target.group:
         make_groups(session, target, [row[0] if target.group == "s" else row[1] for row in moved])
     if not target.prioritized and any(row[2] != target.priority for row in moved):

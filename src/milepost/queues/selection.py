@@ -188,7 +188,7 @@ def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> li
     # The messages need no lock: only the owner of their group takes them. If an operator moves one away, the take
     # notices that. A lock on messages of other groups would hide them from the consumers that own these groups.
     mids = session.numbers([head.mid for head in found])
-    there = {row[0] for row in session.rows(statements.still_there(queue.table), mids=mids)}
+    there = {row[0] for row in session.rows(statements.about(statements.STILL_THERE, queue.table), mids=mids)}
     # A group that has lost a message is left to the next attempt.
     gone = {head.member(group) for head in found if head.mid not in there}
     return [head for head in found if head.member(group) in free - gone]

@@ -501,7 +501,7 @@ class _Performance:
             if kind != "d" or not queue.blocks:
                 continue
             remaining = self._session.rows(
-                statements.rest_of_blocks(queue.table),
+                statements.about(statements.REST_OF_BLOCKS, queue.table),
                 owner=self._number,
                 now=self._place.time_us,
                 most=REMAINING_NAMED + 1,

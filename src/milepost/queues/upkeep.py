@@ -70,8 +70,8 @@ def _without_messages(session: Session, queue: Queue) -> None:
 
     Such a commit locks the groups' rows until it ends, so the groups are checked again once they are locked.
     """
-    some = statements.empty_groups(queue.table, queue.group)
+    some = statements.about(statements.EMPTY_GROUPS, queue.table, queue.group)
     members = [row[0] for row in session.rows(some, queue=queue.number, most=SWEPT)]
     if members:
-        removed = statements.remove_groups(queue.table, queue.group)
+        removed = statements.about(statements.REMOVE_GROUPS, queue.table, queue.group)
         session.run(removed, queue=queue.number, members=session.numbers(members))
