@@ -300,11 +300,11 @@ class AtCommit:
         self.now = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         away.limit(SHORT_S)
-        store._database.commit_at_once = self
+        store._session.commit_at_once = self
 
-    def __call__(self, session):
+    def __call__(self):
         if any(isinstance(each, self.kinds) for each in self.store._operations):
-            del self.store._database.commit_at_once
+            del self.store._session.commit_at_once
             self.away.take()
             self._loop.call_soon_threadsafe(self.now.set)
         return False

@@ -13,7 +13,7 @@ from typing import Final
 from milepost.operations.steps import Commit, Enqueue, Prepare, Step, TransactionOwner
 from milepost.operations.work import Look, Work
 
-OPERATOR: Final = "operator"  # the client of operations outside of queue transactions
+OPERATOR: Final = "operator"  # all operators count as one client
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Perform(Work):
 
     @property
     def durable(self) -> bool:
-        """Only a commit or a preparation is a promise."""
-        return any(isinstance(step, Commit | Prepare) for step in self.steps)
+        """Only a commit or a preparation is a promise; it is the last step."""
+        return isinstance(self.steps[-1], Commit | Prepare) if self.steps else False
 
     @property
     def size(self) -> int:
         """Bytes of the messages."""
-        return sum(step.size for step in self.steps if isinstance(step, Enqueue))
+        return sum([step.size for step in self.steps if isinstance(step, Enqueue)])
 
     @property
     def client(self) -> Hashable:
@@ -50,10 +50,7 @@ class Renew(Work):
     numbers: tuple[int, ...]
     lease_us: int
 
-    @property
-    def durable(self) -> bool:
-        """After a crash, a lost renewal only makes a lease shorter."""
-        return False
+    durable = False  # after a crash, a lost renewal only makes a lease shorter
 
 
 @dataclass(frozen=True)
@@ -62,10 +59,7 @@ class Undo(Work):
 
     number: int
 
-    @property
-    def durable(self) -> bool:
-        """If a crash loses it, recovery undoes the transaction again."""
-        return False
+    durable = False  # if a crash loses it, recovery undoes the transaction again
 
 
 @dataclass(frozen=True)
@@ -77,10 +71,7 @@ class Recover(Work):
 class Sweep(Work):
     """Handle expired leases and messages, and remove old outcomes of transactions. Outcome: `Done`."""
 
-    @property
-    def durable(self) -> bool:
-        """If a crash loses it, the next sweep does it again."""
-        return False
+    durable = False  # if a crash loses it, the next sweep does it again
 
 
 # Transactions over several stores
@@ -103,10 +94,7 @@ class Prepared(Work):
 
     coordinator: str | None = None
 
-    @property
-    def durable(self) -> bool:
-        """It writes nothing."""
-        return False
+    durable = False  # it writes nothing
 
 
 @dataclass(frozen=True)
@@ -120,10 +108,7 @@ class ForgetDecision(Work):
 
     gid: str
 
-    @property
-    def durable(self) -> bool:
-        """A decision that reappears after a crash is sent and forgotten again."""
-        return False
+    durable = False  # a decision that reappears after a crash is sent and forgotten again
 
 
 # Queries
@@ -226,10 +211,7 @@ class MoveMessages(Work):
     where: str | None = None
     count: int | None = None
 
-    @property
-    def client(self) -> Hashable:
-        """All operators count as one client."""
-        return OPERATOR
+    client = OPERATOR
 
 
 @dataclass(frozen=True)
@@ -241,7 +223,4 @@ class Purge(Work):
     where: str | None = None
     count: int | None = None
 
-    @property
-    def client(self) -> Hashable:
-        """All operators count as one client."""
-        return OPERATOR
+    client = OPERATOR

@@ -93,7 +93,7 @@ class Got:
     @property
     def count(self) -> int:
         """The number of messages."""
-        return sum(len(group.mids) for group in self.groups)
+        return sum([len(group.mids) for group in self.groups])
 
 
 class Decision(NamedTuple):

@@ -61,10 +61,7 @@ class KeepTransfers(Work):
     lease_us: int  # 0: the broker stops, and others may take them at once
     reports: tuple[Report, ...] = ()
 
-    @property
-    def durable(self) -> bool:
-        """A crash only ends the lease sooner, or loses figures."""
-        return False
+    durable = False  # a crash only ends the lease sooner, or loses figures
 
 
 # Transactions over two stores

@@ -28,10 +28,7 @@ class Work:
 class Look(Work):
     """An operation that only reads."""
 
-    @property
-    def durable(self) -> bool:
-        """It writes nothing."""
-        return False
+    durable = False
 
 
 @dataclass(frozen=True)

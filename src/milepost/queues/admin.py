@@ -6,44 +6,46 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from milepost.errors import InvalidValue, MilepostError, WrongType
+from milepost.operations.queues import DeclareQueue, DeclareType, DeleteQueue, DeleteType, MoveMessages, Purge
 from milepost.operations.records import QueueRecord, TypeRecord
 from milepost.queues import catalogue, inspection
-from milepost.queues.catalogue import Queue, QueueCatalogue, Wanted
+from milepost.queues.catalogue import Queue, QueueCatalogue
 from milepost.queues.engine import engine_of
-from milepost.queues.messages import discard
-from milepost.queues.messages import move as move_messages
-from milepost.queues.selection import Criteria
+from milepost.queues.messages import discard, move
+from milepost.queues.selection import Criteria, Head
 from milepost.storage.database import Session
-from milepost.storage.execution import Spoiled, WorkContext
+from milepost.storage.execution import Spoiled, WorkContext, execute
 
 MOST: Final = 10_000_000  # most messages that one operation moves or removes, whatever number is given
 
 T = TypeVar("T")
 
 
-def declare_type(session: Session, place: WorkContext, text: str) -> TypeRecord:
-    """Carry out `operations.queues.DeclareType`."""
-    known, number = _change(session, place, lambda known: catalogue.declare_type(session, known, text, place.time_us))
+@execute.register
+def _(operation: DeclareType, session: Session, place: WorkContext) -> TypeRecord:
+    known, number = _change(
+        session, place, lambda known: catalogue.declare_type(session, known, operation.text, place.time_us)
+    )
     kind = known.types[number]
     return TypeRecord(kind.number, kind.name, kind.text, kind.schema)
 
 
-def delete_type(session: Session, place: WorkContext, name: str) -> None:
-    """Carry out `operations.queues.DeleteType`."""
-    _change(session, place, lambda known: catalogue.delete_type(session, known, name))
+@execute.register
+def _(operation: DeleteType, session: Session, place: WorkContext) -> None:
+    _change(session, place, lambda known: catalogue.delete_type(session, known, operation.name))
 
 
-def declare_queue(session: Session, place: WorkContext, wanted: Wanted) -> QueueRecord:
-    """Carry out `operations.queues.DeclareQueue`."""
+@execute.register
+def _(operation: DeclareQueue, session: Session, place: WorkContext) -> QueueRecord:
     known, number = _change(
-        session, place, lambda known: catalogue.declare_queue(session, known, wanted, place.time_us)
+        session, place, lambda known: catalogue.declare_queue(session, known, operation, place.time_us)
     )
     return known.record(known.queues[number], {})
 
 
-def delete_queue(session: Session, place: WorkContext, name: str) -> None:
-    """Carry out `operations.queues.DeleteQueue`."""
-    _change(session, place, lambda known: catalogue.delete_queue(session, known, name))
+@execute.register
+def _(operation: DeleteQueue, session: Session, place: WorkContext) -> None:
+    _change(session, place, lambda known: catalogue.delete_queue(session, known, operation.name))
 
 
 def _change(session: Session, place: WorkContext, work: Callable[[QueueCatalogue], T]) -> tuple[QueueCatalogue, T]:
@@ -62,47 +64,35 @@ def _change(session: Session, place: WorkContext, work: Callable[[QueueCatalogue
     return known, done
 
 
-def move(
-    session: Session,
-    place: WorkContext,
-    source: str,
-    target: str,
-    kind: str | None,
-    where: str | None,
-    count: int | None,
-) -> int:
-    """Carry out `operations.queues.MoveMessages`."""
+@execute.register
+def _(operation: MoveMessages, session: Session, place: WorkContext) -> int:
     known = engine_of(session, place).known(session, None)
-    origin, goal = known.queue(source), known.queue(target)
-    if origin.number == goal.number:
-        raise InvalidValue(f"queue {source!r} is where these messages are")
-    found = _chosen(session, place, known, origin, kind, where, count)
+    source, target = known.queue(operation.source), known.queue(operation.target)
+    if source.number == target.number:
+        raise InvalidValue(f"queue {source.name!r} is where these messages are")
+    found = _chosen(operation, session, place, known, source)
     for number in {head.type for head in found}:
-        if number not in goal.functions:
-            raise WrongType(f"queue {target!r} does not take messages of type {known.types[number].name}")
-    mids = [head.mid for head in found]
-    if mids:
-        move_messages(session, origin, goal, mids)
-    return len(mids)
+        if number not in target.functions:
+            raise WrongType(f"queue {target.name!r} does not take messages of type {known.types[number].name}")
+    if found:
+        move(session, source, target, [head.mid for head in found])
+    return len(found)
 
 
-def purge(
-    session: Session, place: WorkContext, queue: str, kind: str | None, where: str | None, count: int | None
-) -> int:
-    """Carry out `operations.queues.Purge`."""
+@execute.register
+def _(operation: Purge, session: Session, place: WorkContext) -> int:
     known = engine_of(session, place).known(session, None)
-    origin = known.queue(queue)
-    mids = [head.mid for head in _chosen(session, place, known, origin, kind, where, count)]
-    if mids:
-        discard(session, known, origin, mids)
-    return len(mids)
+    queue = known.queue(operation.queue)
+    found = _chosen(operation, session, place, known, queue)
+    if found:
+        discard(session, known, queue, [head.mid for head in found])
+    return len(found)
 
 
 def _chosen(
-    session: Session, place: WorkContext, known: QueueCatalogue, queue: Queue, kind: str | None, where: str | None,
-    count: int | None,
-) -> list[inspection.Head]:  # fmt: skip
-    if count is not None and count < 1:
-        raise InvalidValue(f"count = {count}: takes one message at least, or None for all")
-    most = min(count or MOST, MOST)
-    return inspection.committed(session, known, queue, Criteria(kind, where), 0, most, lock=place.shared)
+    operation: MoveMessages | Purge, session: Session, place: WorkContext, known: QueueCatalogue, queue: Queue
+) -> list[Head]:
+    if operation.count is not None and operation.count < 1:
+        raise InvalidValue(f"count = {operation.count}: takes one message at least, or None for all")
+    criteria, most = Criteria(operation.type, operation.where), min(operation.count or MOST, MOST)
+    return inspection.committed(session, known, queue, criteria, 0, most, lock=place.shared)

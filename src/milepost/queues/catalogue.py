@@ -19,6 +19,7 @@ from milepost.errors import (
     WrongType,
     did_you_mean,
 )
+from milepost.operations.queues import DeclareQueue
 from milepost.operations.records import QueueRecord
 from milepost.query import expression, parse_schema
 from milepost.query.sql import Tables
@@ -116,6 +117,10 @@ class QueueCatalogue:
             raise WrongType(f"queue {queue.name!r} does not take messages of type {name}; it takes {taken}")
         return found
 
+    def names(self, queues: Iterable[int]) -> tuple[str, ...]:
+        """The names of queues, sorted."""
+        return tuple(sorted([self.queues[number].name for number in queues]))
+
     def record(self, queue: Queue, statistics: dict[str, int]) -> QueueRecord:
         """A queue as its users see it."""
         names = {number: self.types[number].name for number in queue.functions}
@@ -184,7 +189,7 @@ def declare_type(session: Session, known: QueueCatalogue, text: str, time_us: in
         )
     source = schema.canonical
     row = session.row(statements.MAKE_TYPE, name=schema.name, source=source, time_us=time_us)
-    for statement in Tables(schema, row[0]).create(_dialect(session)):
+    for statement in Tables(schema, row[0]).create(session.dialect):
         session.say(statement)
     session.run(statements.CHANGE_CATALOGUE)
     return int(row[0])
@@ -205,24 +210,11 @@ def delete_type(session: Session, known: QueueCatalogue, name: str) -> None:
 # Queues
 
 
-class Wanted(NamedTuple):
-    """The properties of a queue that is declared."""
-
-    name: str
-    types: tuple[str, ...]
-    level: str = "none"
-    direction: str = "desc"
-    priority: float = 0.0
-    functions: dict[str, str] = {}  # noqa: RUF012  # never changed
-    dead_letter: str | None = None
-    max_deliveries: int = 0
-
-
-def declare_queue(session: Session, known: QueueCatalogue, wanted: Wanted, time_us: int) -> int:
+def declare_queue(session: Session, known: QueueCatalogue, wanted: DeclareQueue, time_us: int) -> int:
     """Make a queue, or find an equal one. Returns its number."""
     _require(wanted)
     types = {name: known.type(name) for name in wanted.types}
-    for name, text in wanted.functions.items():
+    for name, text in wanted.functions:
         if name not in types:
             raise WrongType(f"a priority function for {name}, which queue {wanted.name!r} does not take")
         require_function(text, types[name])
@@ -235,7 +227,7 @@ def declare_queue(session: Session, known: QueueCatalogue, wanted: Wanted, time_
     if wanted.dead_letter is not None:
         found = known.queues_by_name.get(wanted.dead_letter)
         if found is None:
-            dead_letter = _make(session, Wanted(wanted.dead_letter, wanted.types), None, types, time_us)
+            dead_letter = _make(session, DeclareQueue(wanted.dead_letter, wanted.types), None, types, time_us)
         else:
             dead_letter = found.number
             for each in wanted.types:
@@ -243,17 +235,19 @@ def declare_queue(session: Session, known: QueueCatalogue, wanted: Wanted, time_
     return _make(session, wanted, dead_letter, types, time_us)
 
 
-def _make(session: Session, wanted: Wanted, dead_letter: int | None, types: dict[str, TypeEntry], time_us: int) -> int:
+def _make(
+    session: Session, wanted: DeclareQueue, dead_letter: int | None, types: dict[str, TypeEntry], time_us: int
+) -> int:
     row = session.row(
         statements.MAKE_QUEUE, name=wanted.name, level=wanted.level, direction=wanted.direction,
         priority=float(wanted.priority), prioritized=int(bool(wanted.functions)), dead_letter=dead_letter,
         max_deliveries=wanted.max_deliveries, time_us=time_us,
     )  # fmt: skip
-    number = int(row[0])
+    number, functions = int(row[0]), dict(wanted.functions)
     for name in wanted.types:
-        session.run(statements.ACCEPT_TYPE, queue=number, type=types[name].number, function=wanted.functions.get(name))
+        session.run(statements.ACCEPT_TYPE, queue=number, type=types[name].number, function=functions.get(name))
     for statement in made_of(number, wanted.level, wanted.direction):
-        session.say(worded(statement, _dialect(session)))
+        session.say(worded(statement, session.dialect))
     session.run(statements.CHANGE_CATALOGUE)
     return number
 
@@ -284,9 +278,9 @@ def made_of(number: int, level: str, direction: str) -> list[str]:
 def delete_queue(session: Session, known: QueueCatalogue, name: str) -> None:
     """Remove a queue that has no messages and is in use by no transaction."""
     found = known.queue(name)
-    if _dialect(session) == "postgresql":  # otherwise another broker may enqueue between the check and the commit
+    if session.dialect == "postgresql":  # otherwise another broker may enqueue between the check and the commit
         session.say(f"LOCK TABLE {found.table} IN ACCESS EXCLUSIVE MODE")
-    count = int(session.row(statements.count_messages(found.table))[0])
+    count = int(session.row(statements.about(statements.COUNT_MESSAGES, found.table))[0])
     if count:
         raise QueueInUse(f"queue {name!r} has {count} messages: purge it, or let them be dequeued, and delete it then")
     if session.row(statements.COUNT_TRANSACTIONS_OF, number=found.number)[0]:
@@ -294,9 +288,9 @@ def delete_queue(session: Session, known: QueueCatalogue, name: str) -> None:
     users = [each.name for each in known.queues.values() if each.dead_letter == found.number]
     if users:
         raise QueueInUse(f"queue {name!r} takes the dead messages of {', '.join(sorted(users))}: delete that first")
-    for statement in (statements.DELETE_QUEUE, statements.DELETE_GROUPS, statements.DELETE_TRANSFER_OF):
-        session.run(statement, number=found.number)
-    session.run(statements.DELETE_ACCEPTED, queue=found.number)
+    session.run(statements.DELETE_QUEUE, number=found.number)
+    for statement in (statements.DELETE_ACCEPTED, statements.DELETE_GROUPS, statements.DELETE_TRANSFER):
+        session.run(statement, queue=found.number)
     session.say(f"DROP TABLE {found.table}")
     session.run(statements.CHANGE_CATALOGUE)
 
@@ -314,7 +308,7 @@ def require_function(text: str, kind: TypeEntry) -> None:
         raise WrongType(f"a priority is a number, and {text!r} gives a {found.type}")
 
 
-def _require(wanted: Wanted) -> None:
+def _require(wanted: DeclareQueue) -> None:
     for name in (wanted.name, *([] if wanted.dead_letter is None else [wanted.dead_letter])):
         limits.require("NAME_CHARS", len(name), "the characters of a queue's name")
         if not name or not name.isprintable():
@@ -337,14 +331,10 @@ def _require(wanted: Wanted) -> None:
         raise InvalidValue(f"queue {wanted.name!r} cannot take its own dead messages")
 
 
-def _as_record(wanted: Wanted, types: dict[str, TypeEntry]) -> tuple[Any, ...]:
+def _as_record(wanted: DeclareQueue, types: dict[str, TypeEntry]) -> tuple[Any, ...]:
     """The fields of a `QueueRecord`, independent of the order in which the types are named."""
     names = tuple(sorted(wanted.types, key=lambda name: types[name].number))
     return (
         wanted.name, wanted.level, wanted.direction, float(wanted.priority), names,
         dict(wanted.functions), wanted.dead_letter, wanted.max_deliveries,
     )  # fmt: skip
-
-
-def _dialect(session: Session) -> str:
-    return session.connection.dialect.name

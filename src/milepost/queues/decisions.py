@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from milepost.errors import NoTransaction
+from milepost.operations.queues import Decide, Decisions, ForgetDecision, Prepared
 from milepost.operations.steps import Done
 from milepost.queues import statements
 from milepost.queues.engine import engine_of
 from milepost.queues.outcomes import OUTCOME_US, finish
 from milepost.storage.database import Session
-from milepost.storage.execution import WorkContext
+from milepost.storage.execution import WorkContext, execute
 
 
-def decide(session: Session, place: WorkContext, gid: str, commit: bool) -> Done:
-    """Carry out `operations.queues.Decide`."""
+@execute.register
+def _(operation: Decide, session: Session, place: WorkContext) -> Done:
+    gid, commit = operation.gid, operation.commit
     engine = engine_of(session, place)
     row = session.row(statements.FIND_PREPARED, gid=gid)
     if row is None:
@@ -28,20 +30,20 @@ def decide(session: Session, place: WorkContext, gid: str, commit: bool) -> Done
     s = session.row(statements.WRITER, number=number)[0]
     session.run(statements.END, number=number, state="c" if commit else "x", lease_us=OUTCOME_US, time_us=place.time_us)
     touched = finish(session, known, number, s, commit, counted=False)
-    return Done(touched=tuple(sorted(known.queues[each].name for each in touched)))
+    return Done(touched=known.names(touched))
 
 
-def prepared(session: Session, coordinator: str | None) -> list[tuple[str, str]]:
-    """Carry out `operations.queues.Prepared`."""
-    found = [(row[0], row[1]) for row in session.rows(statements.ALL_PREPARED)]
-    return found if coordinator is None else [each for each in found if each[1] == coordinator]
+@execute.register
+def _(operation: Prepared, session: Session, place: WorkContext) -> list[tuple[str, str]]:
+    found = session.rows(statements.ALL_PREPARED)
+    return [(gid, each) for gid, each in found if operation.coordinator in (None, each)]
 
 
-def decisions(session: Session) -> list[tuple[str, str]]:
-    """Carry out `operations.queues.Decisions`."""
-    return [(row[0], row[1]) for row in session.rows(statements.DECISIONS)]
+@execute.register
+def _(operation: Decisions, session: Session, place: WorkContext) -> list[tuple[str, str]]:
+    return [(gid, participant) for gid, participant in session.rows(statements.DECISIONS)]
 
 
-def forget(session: Session, gid: str) -> None:
-    """Carry out `operations.queues.ForgetDecision`."""
-    session.run(statements.FORGET_DECISION, gid=gid)
+@execute.register
+def _(operation: ForgetDecision, session: Session, place: WorkContext) -> None:
+    session.run(statements.FORGET_DECISION, gid=operation.gid)

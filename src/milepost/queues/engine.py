@@ -31,7 +31,7 @@ class QueueEngine:
         self.catalogue = catalogue.load(session)
         highest = session.row(statements.HIGHEST_TRANSACTION)[0]
         for queue in self.catalogue.queues.values():
-            found = session.row(statements.highest_number(queue.table))
+            found = session.row(statements.about(statements.HIGHEST_NUMBER, queue.table))
             highest = max(highest, found[0])
         self.numbers: Final = Numbers(place.log, highest)
         self._turn = 0  # the queue that was swept last

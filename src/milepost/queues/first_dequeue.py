@@ -18,7 +18,7 @@ from milepost.storage.transaction import Stale
 
 def nothing(session: Session, queue: Queue, now: int) -> Got:
     """The result of a dequeue that found nothing, with the time when the next message is due, if any."""
-    row = session.row(statements.next_due(queue.table), now=now)
+    row = session.row(statements.about(statements.NEXT_DUE, queue.table), now=now)
     return Got([], row[0] if row is not None else None)
 
 
@@ -61,7 +61,7 @@ class FirstDequeue(Promise):
         known, queue, number = self._known, self._queue, self._number
         texts = owned_texts(known, queue)
         if self._headers is None or len(self._rows) != len(texts):
-            self._headers = session.rows(statements.taken_headers(queue.table), owner=number)
+            self._headers = session.rows(statements.about(statements.TAKEN_HEADERS, queue.table), owner=number)
             self._rows = session.all_rows(texts, (number,))
         if not self._headers:
             try:

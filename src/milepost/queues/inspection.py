@@ -10,6 +10,7 @@ from typing import Final
 from milepost.batch import Batch
 from milepost.errors import QueryTooCostly
 from milepost.operations import Lags
+from milepost.operations.queues import Browse, Count, Peek, Queues, Types
 from milepost.operations.records import Counted, QueueRecord, TypeRecord
 from milepost.operations.steps import Got, Group
 from milepost.queues import messages, selection, statements
@@ -21,9 +22,7 @@ from milepost.queues.selection import Criteria, Head
 from milepost.queues.states import NEVER_US
 from milepost.storage import lookups
 from milepost.storage.database import Session
-from milepost.storage.execution import WorkContext
-
-__all__ = ["Head", "browse", "committed", "peek", "queues", "types"]
+from milepost.storage.execution import WorkContext, execute
 
 COUNTED: Final = 1_000_000  # most messages counted in one queue: takes some tenths of a second
 STEP: Final = 64  # most messages read at once, since their sizes are unknown
@@ -31,33 +30,27 @@ _LAGS: Final = 0  # the number of the lags among those of queues, which begin at
 _NOBODY: Final = -1  # no transaction: a peek sees the messages that all transactions see
 
 
-def peek(
-    session: Session,
-    place: WorkContext,
-    queue: str,
-    criteria: Criteria,
-    count: int,
-    most_bytes: int | None = None,
-    owner: int = 0,
-) -> Got:
-    """Carry out `operations.queues.Peek`."""
+@execute.register
+def _(operation: Peek, session: Session, place: WorkContext) -> Got:
+    count, owner = operation.count, operation.owner
     selection.require_count(count)
     known = engine_of(session, place).known(session, None)
+    queue = known.queue(operation.queue)
+    criteria = Criteria(operation.type, operation.where, operation.order)
     found = selection.pick(
-        session, known, known.queue(queue), criteria, count, owner or _NOBODY, owner != 0, place.time_us, lock=False
+        session, known, queue, criteria, count, owner or _NOBODY, owner != 0, place.time_us, lock=False
     )
-    return _got(session, known, found, most_bytes) if found else nothing(session, known.queue(queue), place.time_us)
+    return _got(session, known, found, operation.most_bytes) if found else nothing(session, queue, place.time_us)
 
 
-def browse(
-    session: Session, place: WorkContext, queue: str, kind: str | None, where: str | None, after: int, count: int,
-    most_bytes: int | None = None,
-) -> Got:  # fmt: skip
-    """Carry out `operations.queues.Browse`."""
-    selection.require_count(count)
+@execute.register
+def _(operation: Browse, session: Session, place: WorkContext) -> Got:
+    selection.require_count(operation.count)
     known = engine_of(session, place).known(session, None)
-    found = committed(session, known, known.queue(queue), Criteria(kind, where), after, count, lock=False)
-    return _got(session, known, found, most_bytes)
+    criteria = Criteria(operation.type, operation.where)
+    queue = known.queue(operation.queue)
+    found = committed(session, known, queue, criteria, operation.after, operation.count, lock=False)
+    return _got(session, known, found, operation.most_bytes)
 
 
 def _got(session: Session, known: QueueCatalogue, found: list[Head], most_bytes: int | None) -> Got:
@@ -96,25 +89,27 @@ def committed(
     session: Session, known: QueueCatalogue, queue: Queue, criteria: Criteria, after: int, count: int, *, lock: bool
 ) -> list[Head]:
     """Committed messages that are not taken or reserved, due or not, by number."""
-    finding = selection.browsing(known, queue, criteria, selection.dialect_of(session), lock)
+    finding = selection.browsing(known, queue, criteria, session.dialect, lock)
     values = {"after": after, "count": count, "queue": queue.number} | finding.values
     ask = session.bounded if criteria.where else session.rows
     return [Head(*row) for row in ask(finding.statement, **values)]
 
 
-def queues(session: Session, place: WorkContext, name: str | None, counted: bool) -> list[QueueRecord]:
-    """Carry out `operations.queues.Queues`."""
+@execute.register
+def _(operation: Queues, session: Session, place: WorkContext) -> list[QueueRecord]:
     known = engine_of(session, place).known(session, None)
-    wanted = list(known.queues.values()) if name is None else [known.queue(name)]
-    return [known.record(each, statistics(session, each, place.time_us) if counted else {}) for each in wanted]
+    wanted = list(known.queues.values()) if operation.name is None else [known.queue(operation.name)]
+    now = place.time_us
+    return [known.record(each, statistics(session, each, now) if operation.counted else {}) for each in wanted]
 
 
-def count(session: Session, place: WorkContext, after: int, listed: int) -> Counted:
-    """Carry out `operations.queues.Count`. A queue that is too long for the time left is the first of the next count.
+@execute.register
+def _(operation: Count, session: Session, place: WorkContext) -> Counted:
+    """A queue that is too long for the time left is the first of the next count; if too long even then, it is skipped.
 
-    A queue that is too long even then is skipped. Lags are counted in the same rotation, under number 0.
+    Lags are counted in the same rotation, under number 0.
     """
-    began = time.monotonic()
+    began, after = time.monotonic(), operation.after
     known = engine_of(session, place).known(session, None)
     numbers = [_LAGS, *sorted(known.queues)]
     counted: dict[str, dict[str, int]] = {}
@@ -122,7 +117,7 @@ def count(session: Session, place: WorkContext, after: int, listed: int) -> Coun
     for number in [each for each in numbers if each > after] + [each for each in numbers if each <= after]:
         try:
             if number == _LAGS:
-                lags = lookups.lags(session, listed)
+                lags = lookups.lags(session, operation.listed)
             else:
                 queue = known.queues[number]
                 counted[queue.name] = statistics(session, queue, place.time_us, COUNTED)
@@ -156,7 +151,7 @@ def statistics(session: Session, queue: Queue, now: int, most: int | None = None
     }
 
 
-def types(session: Session, place: WorkContext) -> list[TypeRecord]:
-    """Carry out `operations.queues.Types`."""
+@execute.register
+def _(operation: Types, session: Session, place: WorkContext) -> list[TypeRecord]:
     known = engine_of(session, place).known(session, None)
     return [TypeRecord(each.number, each.name, each.text, each.schema) for each in known.types.values()]

@@ -158,7 +158,9 @@ class TransactionMachine(ABC):
             try:
                 self.require_room(transaction)
             except MilepostError as error:
-                return self._refused(request, error)
+                if request.held:
+                    return self._held_first(request)
+                return self.settle(request, KeptReply(request.step, error=error))
             todo.append(self.step_of(said))
         elif isinstance(said, Finish) and said.how == "commit":
             if not transaction.number and not todo and not said.acks and not said.decision and not transaction.resumed:
@@ -180,12 +182,6 @@ class TransactionMachine(ABC):
         if not todo:
             return self.settle(request, KeptReply(request.step, transaction.receipt()))
         return self.give(request, tuple(todo), self._performed)
-
-    def _refused(self, request: TransactionRequest, error: MilepostError) -> Effects:
-        """Refuse a request; the enqueues held before it are carried out first."""
-        if request.held:
-            return self._held_first(request)
-        return self.settle(request, KeptReply(request.step, error=error))
 
     def _held_first(self, request: TransactionRequest) -> Effects:
         """Carry out the enqueues held before a request on their own, then the request."""

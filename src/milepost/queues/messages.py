@@ -14,9 +14,9 @@ from milepost.query import expression, sql, typed
 from milepost.query.kinds import DOUBLE
 from milepost.query.sql import Tables
 from milepost.query.sql.value import Dialect
-from milepost.queues import catalogue, rows, selection, statements, states
+from milepost.queues import catalogue, rows, statements, states
 from milepost.queues.catalogue import Queue, QueueCatalogue, TypeEntry
-from milepost.queues.selection import Head
+from milepost.queues.selection import Head, root_of
 from milepost.schema import Schema
 from milepost.storage.database import Session
 from milepost.storage.statement import Statement
@@ -32,7 +32,7 @@ def last_number(session: Session, known: QueueCatalogue, s: int) -> int:
     highest = 0
     for (number,) in session.rows(statements.QUEUES_OF_WRITER, queues=session.numbers(ordered), s=s):
         queue = known.queues[number]
-        (found,) = session.row(statements.highest_of_writer(queue.table, queue.arrival[0]), s=s)
+        (found,) = session.row(statements.about(statements.HIGHEST_OF_WRITER, queue.table, queue.arrival[0]), s=s)
         highest = max(highest, found)
     return highest
 
@@ -42,9 +42,10 @@ def insert_headers(
     log: str, owner: int, due_us: int, ends_us: int,
 ) -> None:  # fmt: skip
     """Write the headers of messages whose content is stored. Without a priority, the queue determines it."""
-    statement, values = _insert(queue, kind, priority is None, selection.dialect_of(session))
+    function = queue.functions[kind.number] if priority is None else None
+    statement, values = _inserting(queue.table, kind.schema, kind.number, function, session.dialect)
     write = session.later
-    if priority is None and queue.functions[kind.number] is not None:
+    if function is not None:
         # A client wrote the function: run it now, so that only this enqueue can fail because of it.
         write = session.bounded  # type: ignore[assignment]
         session.left_s += len(mids) * FUNCTION_S
@@ -109,30 +110,17 @@ def committing(logged: tuple[tuple[str, str], ...], grouped: bool, tables: tuple
     return Statement(f"WITH {', '.join(parts)} SELECT 1 / count(*) FROM ended")
 
 
-def _insert(queue: Queue, kind: TypeEntry, computed: bool, dialect: Dialect) -> tuple[Statement, dict[str, Any]]:
-    """The statement that writes headers, with the priority function if `computed`, and its values; cached."""
-    key = queue.number, kind.number, queue.functions[kind.number] if computed else None, dialect
-    made = _INSERTS.get(key)
-    if made is None or made[0] is not kind:
-        if len(_INSERTS) >= statements.CACHED:
-            _INSERTS.clear()
-        made = _INSERTS[key] = kind, *_inserting(queue, kind, key[2], dialect)
-    return made[1], made[2]
-
-
-_INSERTS: Final[dict[Any, tuple[TypeEntry, Statement, dict[str, Any]]]] = {}
-
-
+@lru_cache(maxsize=statements.CACHED)
 def _inserting(
-    queue: Queue, kind: TypeEntry, function: str | None, dialect: Dialect
+    table: str, schema: Schema, number: int, function: str | None, dialect: Dialect
 ) -> tuple[Statement, dict[str, Any]]:
+    """The statement that writes headers, with a priority function if there is one, and the values of that."""
     real = "CAST(:priority AS double precision)" if dialect == "postgresql" else ":priority"
     priority, source, values = real, "{each mids} e", {}
     if function is not None:
         # Converted to a double by the query: the tables store decimals and large numbers in other forms.
-        number = typed.Convert(expression(function, kind.schema).root, DOUBLE)
-        made = sql.compile(number, kind.tables, dialect, prefix="p")
-        root = kind.tables.root
+        tables = Tables(schema, number)
+        made = sql.compile(typed.Convert(expression(function, schema).root, DOUBLE), tables, dialect, prefix="p")
         # An infinite result is no priority: clients cannot give one, and it could not be transferred.
         infinite = "CAST('Infinity' AS double precision)" if dialect == "postgresql" else "9e999"
         priority = f"coalesce(nullif(nullif({made.text}, {infinite}), -{infinite}), {real})"
@@ -142,10 +130,10 @@ def _inserting(
             "CAST(NULL AS double precision) AS priority, 0 AS aborts FROM {each mids} e) q"
         )
         if made.needs_root:
-            source += f" JOIN {root.name} r ON r.mid = q.mid{'' if root.top else ' AND r.pos = 0'}"
+            source += f" JOIN {root_of(tables)}"
     value = "q.mid" if function is not None else "e.value"
     text = (
-        f"INSERT INTO {queue.table} (mid, s, t, type, priority, lsf, owner, aborts, due_us, ends_us) "
+        f"INSERT INTO {table} (mid, s, t, type, priority, lsf, owner, aborts, due_us, ends_us) "
         f"SELECT {value}, :s, :t, :type, {priority}, :lsf, :owner, 0, :due_us, :ends_us FROM {source}"
     )
     return Statement(text), values
@@ -227,7 +215,7 @@ def _content(kind: TypeEntry, mids: list[int], found: dict[str, Sequence[Sequenc
 
 def discard(session: Session, known: QueueCatalogue, queue: Queue, mids: list[int]) -> None:
     """Delete committed messages."""
-    removed = session.rows(statements.remove_headers(queue.table), mids=session.numbers(mids))
+    removed = session.rows(statements.about(statements.REMOVE_HEADERS, queue.table), mids=session.numbers(mids))
     found = sorted(removed, key=lambda row: row[1])
     for number, group in groupby(found, key=lambda row: row[1]):
         rows.remove(session, known.types[number].tables, [row[0] for row in group])
@@ -237,7 +225,7 @@ def move(session: Session, source: Queue, target: Queue, mids: list[int], aborts
     """Move committed messages to another queue; their numbers and content stay."""
     numbers = session.numbers(mids)
     session.run(statements.copy_headers(source.table, target.table, aborts), mids=numbers)
-    moved = session.rows(statements.remove_copied(source.table), mids=numbers)
+    moved = session.rows(statements.about(statements.REMOVE_COPIED, source.table), mids=numbers)
     if target.group:
         make_groups(session, target, [row[0] if target.group == "s" else row[1] for row in moved])
     if not target.prioritized and any(row[2] != target.priority for row in moved):
@@ -248,7 +236,7 @@ def make_groups(session: Session, queue: Queue, members: list[int]) -> None:
     """Make sure that the groups of new messages in a queue exist: their writers or blocks."""
     distinct = sorted(set(members))
     values = {"queue": queue.number, "members": session.numbers(distinct)}
-    if selection.dialect_of(session) != "postgresql":
+    if session.dialect != "postgresql":
         session.later(statements.MAKE_GROUPS, **values)
         return
 

@@ -13,11 +13,14 @@ broker. Waiting dequeues see the messages within a second.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from types import SimpleNamespace
 from typing import Any, Final
+
+from psycopg import RawCursor
+from psycopg.errors import InsufficientPrivilege, UndefinedTable
+from psycopg.rows import tuple_row
 
 from milepost.batch import Batch
 from milepost.client.queue_session import batch_of
@@ -29,11 +32,11 @@ from milepost.queues.catalogue import Queue, QueueCatalogue, TypeEntry
 from milepost.queues.messages import insert_headers, make_groups
 from milepost.queues.numbers import OUTBOX_LANE, mid
 from milepost.queues.states import NEVER_US
-from milepost.storage.database import Session
 from milepost.storage.pipeline import StatementResult
+from milepost.storage.postgresql import SCHEMA
+from milepost.storage.session import Check, Session
 from milepost.storage.statement import Statement
 
-SCHEMA: Final = "milepost"
 _AHEAD: Final = 0x6F757462  # advisory lock while the numbers catch up with the clock
 BEHIND_US: Final = 1_000_000  # microseconds that the numbers may be behind the clock
 
@@ -79,59 +82,27 @@ def enqueue(
 
 
 class _Borrowed(Session):
-    """A session on the caller's connection, in the caller's transaction."""
+    """A session on the caller's connection, in the caller's transaction. The caller limits the time of statements."""
+
+    dialect = "postgresql"
 
     def __init__(self, driver: Any) -> None:
-        from psycopg import RawCursor
-
-        self.connection: Any = SimpleNamespace(dialect=SimpleNamespace(name="postgresql"))
         self._driver = driver
-        self.left_s = self.asked_s = 0.0  # not used: the caller limits the time of its statements
-        self._cursor: Callable[[], Any] = lambda: RawCursor(driver)
+        self.left_s = 0.0  # not used
 
-    def _asked(self, statement: Statement, values: dict[str, Any]) -> Any:
-        text, names = statement.numbered()
+    def _asked(self, statement: Statement, values: dict[str, Any]) -> StatementResult:
+        text, names = statement.numbered
         return self._run(text, [values[name] for name in names])
 
-    def _run(self, text: str, values: Sequence[Any]) -> Any:
-        from psycopg.rows import tuple_row
-
-        cursor = self._cursor()
-        cursor.row_factory = tuple_row
+    def _run(self, text: str, values: Sequence[Any]) -> StatementResult:
+        cursor = RawCursor(self._driver, row_factory=tuple_row)
         cursor.execute(text.encode(), values)
         return StatementResult(cursor.fetchall() if cursor.description is not None else (), cursor.rowcount)
 
-    def rows(self, statement: Statement, **values: Any) -> Sequence[Any]:
-        found: Sequence[Any] = self._asked(statement, values).fetchall()
-        return found
-
-    def bounded(self, statement: Statement, check: Any = None, **values: Any) -> Sequence[Any]:
-        """As `rows`: the caller limits the time of its statements."""
-        answer = self._asked(statement, values)
-        if check is not None:
-            check(answer)
-            return ()
-        found: Sequence[Any] = answer.fetchall()
-        return found
-
-    def row(self, statement: Statement, **values: Any) -> Any:
-        return self._asked(statement, values).fetchone()
-
-    def run(self, statement: Statement, **values: Any) -> int:
-        return int(self._asked(statement, values).rowcount)
-
-    def later(self, statement: Statement, check: Any = None, *, raises: bool = False, **values: Any) -> None:
-        answer = self._asked(statement, values)
-        if check is not None:
-            check(answer)
-
-    def later_text(self, text: str, values: Any, check: Any = None) -> None:
+    def later_text(self, text: str, values: Any, check: Check | None = None) -> None:
         answer = self._run(text, values)
         if check is not None:
             check(answer)
-
-    def numbers(self, items: Sequence[int]) -> Any:
-        return f"{{{','.join(map(str, items))}}}"
 
 
 @contextmanager
@@ -149,8 +120,6 @@ def _borrowed(connection: Any) -> Iterator[Session]:
         )
     if driver.autocommit and not driver.info.transaction_status:
         raise NoTransaction("this connection is in no transaction: begin one, and enqueue in it")
-    from psycopg.errors import InsufficientPrivilege, UndefinedTable
-
     session = _Borrowed(driver)
     (before, _) = session.row(statements.SET_PATH, path=SCHEMA)
     try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from milepost.operations.queues import Renew, Undo
 from milepost.operations.steps import Done
 from milepost.queues import rows, statements, states
 from milepost.queues.catalogue import Queue, QueueCatalogue
 from milepost.queues.engine import engine_of
 from milepost.queues.messages import discard, make_groups, move
 from milepost.storage.database import Session
-from milepost.storage.execution import WorkContext
+from milepost.storage.execution import WorkContext, execute
 
 OUTCOME_US: Final = 600_000_000  # microseconds that an ended transaction is remembered: clients repeat within seconds
 
@@ -65,14 +66,20 @@ def to_dead_letters(session: Session, known: QueueCatalogue, queue: Queue, mids:
 # Operations
 
 
-def renew(session: Session, place: WorkContext, numbers: tuple[int, ...], lease_us: int) -> list[int]:
-    """Carry out `operations.queues.Renew`."""
-    found = session.rows(statements.RENEW, numbers=session.numbers(numbers), lease_us=lease_us, time_us=place.time_us)
+@execute.register
+def _(operation: Renew, session: Session, place: WorkContext) -> list[int]:
+    numbers = session.numbers(operation.numbers)
+    found = session.rows(statements.RENEW, numbers=numbers, lease_us=operation.lease_us, time_us=place.time_us)
     return sorted(row[0] for row in found)
 
 
+@execute.register
+def _(operation: Undo, session: Session, place: WorkContext) -> Done:
+    return undo(session, place, operation.number)
+
+
 def undo(session: Session, place: WorkContext, number: int, *, counted: bool = True) -> Done:
-    """Carry out `operations.queues.Undo`."""
+    """Undo a transaction, unless it has ended or is prepared."""
     engine = engine_of(session, place)
     row = session.row(statements.LOCK_TRANSACTION, number=number)
     place.later(lambda: engine.learn(number, None))
@@ -81,4 +88,4 @@ def undo(session: Session, place: WorkContext, number: int, *, counted: bool = T
     known = engine.known(session, None)
     session.run(statements.END, number=number, state="x", lease_us=OUTCOME_US, time_us=place.time_us)
     touched = finish(session, known, number, 0, commit=False, counted=counted)
-    return Done(touched=tuple(sorted(known.queues[each].name for each in touched)))
+    return Done(touched=known.names(touched))

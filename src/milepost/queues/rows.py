@@ -376,7 +376,7 @@ def _numbers(mids: Sequence[int], dialect: str) -> str:
 
 def store(session: Session, batch: Batch, tables: Tables, mids: Sequence[int]) -> None:
     """Write the rows of a batch into the tables. Raises as `pour` does, before anything is written."""
-    dialect = session.connection.dialect.name
+    dialect = session.dialect
     texts = _texts(tables.schema, tables.number, dialect)
     for table, columns in pour(batch, tables, mids, dialect):
         if not columns[0]:
@@ -389,7 +389,7 @@ def store(session: Session, batch: Batch, tables: Tables, mids: Sequence[int]) -
 
 def load(session: Session, schema: Schema, tables: Tables, mids: Sequence[int]) -> Batch:
     """The messages `mids` as a batch, in that order. `CorruptLog` when one is missing."""
-    dialect = session.connection.dialect.name
+    dialect = session.dialect
     texts = _texts(tables.schema, tables.number, dialect)
     found = session.all_rows([text.select for text in texts.values()], (_numbers(mids, dialect),))
     return gather(schema, tables, mids, dict(zip(texts, found, strict=True)), dialect)
@@ -442,7 +442,7 @@ def plain(tables: Tables, mids: list[int], found: Sequence[Sequence[Sequence[Any
 
 def remove(session: Session, tables: Tables, mids: Sequence[int]) -> None:
     """Delete the rows of messages from the tables; missing messages are ignored."""
-    dialect = session.connection.dialect.name
+    dialect = session.dialect
     wanted = (_numbers(mids, dialect),)
     for text in _texts(tables.schema, tables.number, dialect).values():
         session.later_text(text.delete, wanted)

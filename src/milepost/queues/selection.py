@@ -91,10 +91,10 @@ def taking(session: Session, catalogue: QueueCatalogue, queue: Queue, criteria: 
 
     None when one statement is not enough: when groups are reserved, or an order is requested.
     """
-    if queue.group or criteria.order or dialect_of(session) != "postgresql":
+    if queue.group or criteria.order or session.dialect != "postgresql":
         return None
     kind = _required(catalogue, queue, criteria)
-    return _taking(_Cached(catalogue, queue, kind.number if kind is not None else None), criteria.where)
+    return _taking(_Cached(catalogue, queue, kind), criteria.where)
 
 
 def pick(
@@ -107,26 +107,25 @@ def pick(
     Rows of the result are locked in a shared store; rows that another broker has locked are skipped.
     """
     kind = _required(catalogue, queue, criteria)
-    dialect = dialect_of(session)
-    values = {"now": now, "owner": owner, "queue": queue.number}
+    dialect = session.dialect
+    values: dict[str, Any] = {"now": now, "owner": owner, "queue": queue.number}
     plain = kind is None and not criteria.where and not criteria.order and not own
     # The oldest messages may be thousands of a writer that another consumer has reserved. If writers are few, and one
     # message is wanted, the oldest message of each writer is read instead.
     heads = queue.group == "s" and count == 1 and groups is not None and groups <= FEW_GROUPS
     if queue.group and plain and not queue.prioritized and not heads:
         return _in_order(session, queue, values | {"count": count}, begun, dialect, lock)
-    key = kind.number if kind is not None else None
-    about = _Cached(catalogue, queue, key)
+    about = _Cached(catalogue, queue, kind)
     finding = _finding(about, criteria.where, criteria.order, own, dialect, lock, count == 1)
     if finding.short is not None and session.row(finding.short)[0]:
         finding = _finding(about, criteria.where, criteria.order, own, dialect, lock, count == 1, walked=True)
     values |= {"count": count} | finding.values
-    found_by = _asked if criteria.where or criteria.order else _found
+    ask = session.bounded if criteria.where or criteria.order else session.rows
     if not queue.group or not lock or dialect != "postgresql":
-        return found_by(session, finding.statement, values)
+        return [Head(*row) for row in ask(finding.statement, **values)]
     passed: set[int] = set()  # groups that another broker has reserved first; later ones are taken instead
     for _ in range(LOOKS):
-        found = found_by(session, finding.statement, values | {"passed": session.numbers(sorted(passed))})
+        found = [Head(*row) for row in ask(finding.statement, **values, passed=session.numbers(sorted(passed)))]
         kept = _locked(session, queue, found, owner) if found else found
         if len(kept) == len(found):
             break
@@ -163,11 +162,6 @@ def _found(session: Session, statement: Statement, values: dict[str, Any]) -> li
     return [Head(*row) for row in session.rows(statement, **values)]
 
 
-def _asked(session: Session, statement: Statement, values: dict[str, Any]) -> list[Head]:
-    """The same for a statement with a client's expressions."""
-    return [Head(*row) for row in session.bounded(statement, **values)]
-
-
 def _required(catalogue: QueueCatalogue, queue: Queue, criteria: Criteria) -> TypeEntry | None:
     """The requested type, or None if no condition on the type is needed; `WrongType` if the queue refuses it."""
     if criteria.type is not None:
@@ -194,7 +188,7 @@ def _locked(session: Session, queue: Queue, found: list[Head], owner: int) -> li
     # The messages need no lock: only the owner of their group takes them. If an operator moves one away, the take
     # notices that. A lock on messages of other groups would hide them from the consumers that own these groups.
     mids = session.numbers([head.mid for head in found])
-    there = {row[0] for row in session.rows(statements.still_there(queue.table), mids=mids)}
+    there = {row[0] for row in session.rows(statements.about(statements.STILL_THERE, queue.table), mids=mids)}
     # A group that has lost a message is left to the next attempt.
     gone = {head.member(group) for head in found if head.mid not in there}
     return [head for head in found if head.member(group) in free - gone]
@@ -231,11 +225,11 @@ class _Cached:
 
     __slots__ = ("catalogue", "key", "kind", "queue")
 
-    def __init__(self, catalogue: QueueCatalogue, queue: Queue, kind: int | None) -> None:
+    def __init__(self, catalogue: QueueCatalogue, queue: Queue, kind: TypeEntry | None) -> None:
         self.catalogue = catalogue
         self.queue = queue
-        self.kind = catalogue.types[kind] if kind is not None else None
-        self.key = id(catalogue), queue.number, kind
+        self.kind = kind
+        self.key = id(catalogue), queue.number, kind and kind.number
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -289,7 +283,7 @@ def _finding(
     form = form._replace(wanted=wanted or ("true" if dialect == "postgresql" else "1"))
     joined = ""
     if root and tables is not None:
-        joined = f"{tables.root.name} r ON r.mid = q.mid{'' if tables.root.top else ' AND r.pos = 0'}"
+        joined = f" {'LEFT ' if queue.group else ''}JOIN {root_of(tables)}"
     if not queue.group:
         text = form.sorted(joined) if order else form.scanned(joined)
     elif queue.group == "s":
@@ -311,9 +305,7 @@ def browsing(
 ) -> SelectionQuery:
     """Committed messages that are not taken or reserved, by number, above `after`, at most `count`."""
     kind = _required(catalogue, queue, criteria)
-    return _browsing(
-        _Cached(catalogue, queue, kind.number if kind is not None else None), criteria.where, dialect, lock
-    )
+    return _browsing(_Cached(catalogue, queue, kind), criteria.where, dialect, lock)
 
 
 @lru_cache(maxsize=CACHED)
@@ -328,7 +320,7 @@ def _browsing(about: _Cached, where: str | None, dialect: Dialect, lock: bool) -
         values |= made.values
         wanted.append(f"({made.text})")
         if made.needs_root:
-            joins = f" JOIN {tables.root.name} r ON r.mid = q.mid{'' if tables.root.top else ' AND r.pos = 0'}"
+            joins = f" JOIN {root_of(tables)}"
     if kind is not None and len(queue.functions) > 1:
         values["type"] = kind.number
         wanted.append("q.type = :type")
@@ -373,9 +365,8 @@ class _Form(NamedTuple):
 
     def scanned(self, joined: str) -> str:
         """In the order of an index, up to the first `count` wanted messages."""
-        joins = f" JOIN {joined}" if joined else ""
         return (
-            f"SELECT {HEADER} FROM {self.queue.table} q{joins} WHERE {self._free} AND {_NOW} AND ({self.wanted}) "
+            f"SELECT {HEADER} FROM {self.queue.table} q{joined} WHERE {self._free} AND {_NOW} AND ({self.wanted}) "
             f"ORDER BY {self._order} LIMIT :count {_locking(self.dialect, self.lock, 'q')}"
         )
 
@@ -407,25 +398,23 @@ class _Form(NamedTuple):
 
     def sorted(self, joined: str) -> str:
         """First all wanted messages, then their order."""
-        joins = f" JOIN {joined}" if joined else ""
         keys = [f"{key.text} AS k{place}" for place, key in enumerate(self.keys)]
         by = [f"w.k{place} {key.direction}" for place, key in enumerate(self.keys)]
         return (
-            f"WITH w AS MATERIALIZED (SELECT {', '.join(['q.mid AS mid', *keys])} FROM {self.queue.table} q{joins} "
+            f"WITH w AS MATERIALIZED (SELECT {', '.join(['q.mid AS mid', *keys])} FROM {self.queue.table} q{joined} "
             f"WHERE {self._free} AND {_NOW} AND ({self.wanted})) "
             f"SELECT {HEADER} FROM w JOIN {self.queue.table} q ON q.mid = w.mid WHERE {self._free} "
             f"ORDER BY {', '.join([*by, 'q.mid'])} LIMIT :count {_locking(self.dialect, self.lock, 'q')}"
         )
 
     def _seen(self, joined: str, columns: str, wanted: str) -> str:
-        joins = f" LEFT JOIN {joined}" if joined else ""
         seen = "coalesce(g.owner, 0) IN (0, :owner)"
         mine = f" OR q.lsf = 'e' AND q.owner = :owner AND {seen}" if self.own else ""
         if self.lock and self.dialect == "postgresql":
             wanted += f" AND NOT q.{self.queue.group} {{in passed}}"
         return (
             f"SELECT {HEADER}, {columns} FROM {self.queue.table} q LEFT JOIN queue_groups g "
-            f"ON g.queue = :queue AND g.member = q.{self.queue.group}{joins} "
+            f"ON g.queue = :queue AND g.member = q.{self.queue.group}{joined} "
             f"WHERE (q.lsf = 'c' AND g.member IS NOT NULL AND {seen}{mine}) AND {_NOW}{wanted}"
         )
 
@@ -437,9 +426,8 @@ class _Form(NamedTuple):
             f"AND h.ends_us > :now ORDER BY {', '.join('h.' + name for name in self.queue.arrival)} LIMIT 1"
         )
         passed = " AND NOT g.member {in passed}" if self.lock and self.dialect == "postgresql" else ""
-        joins = f" LEFT JOIN {joined}" if joined else ""
         return (
-            f"SELECT {HEADER} FROM queue_groups g JOIN {table} q ON q.mid = ({first}){joins} "
+            f"SELECT {HEADER} FROM queue_groups g JOIN {table} q ON q.mid = ({first}){joined} "
             f"WHERE g.queue = :queue AND g.owner IN (0, :owner) AND ({self.wanted}){passed} "
             f"ORDER BY {self._order} LIMIT :count"
         )
@@ -491,6 +479,11 @@ def _short(queue: str, root: str) -> Statement:
     )
 
 
+def root_of(tables: sql.Tables) -> str:
+    """The table with the roots of messages, for a JOIN with their headers `q`."""
+    return f"{tables.root.name} r ON r.mid = q.mid{'' if tables.root.top else ' AND r.pos = 0'}"
+
+
 def _locking(dialect: Dialect, lock: bool, tables: str) -> str:
     """The lock clause of a query; a group with this lock can still get messages."""
     return f"FOR NO KEY UPDATE OF {tables} SKIP LOCKED" if lock and dialect == "postgresql" else ""
@@ -520,11 +513,6 @@ def _by_index(root: typed.Typed, tables: sql.Tables) -> bool:
             ):
                 return True
     return False
-
-
-def dialect_of(session: Session) -> Dialect:
-    """The dialect of a session."""
-    return "postgresql" if session.connection.dialect.name == "postgresql" else "sqlite"
 
 
 def require_count(count: int) -> None:

@@ -1,4 +1,4 @@
-"""Every constant statement about queues, by name; and those about the table of one queue, as functions of its name.
+"""Every constant statement about queues, by name; and those about the table of one queue, for `about`.
 
 Generated statements are elsewhere: transitions of messages in `states`, selection of messages in `selection`, rows of
 a type's tables in `rows`, headers in `messages`.
@@ -52,12 +52,10 @@ COUNT_TRANSACTIONS_OF: Final = Statement("""
 DELETE_TYPE: Final = Statement("DELETE FROM queue_types WHERE number = :number")
 # Delete a queue,
 DELETE_QUEUE: Final = Statement("DELETE FROM queues WHERE number = :number")
-# its accepted types,
+# its accepted types
 DELETE_ACCEPTED: Final = Statement("DELETE FROM queue_accepts WHERE queue = :queue")
-# its groups,
-DELETE_GROUPS: Final = Statement("DELETE FROM queue_groups WHERE queue = :number")
-# and its transfer.
-DELETE_TRANSFER_OF: Final = Statement("DELETE FROM queue_transfers WHERE queue = :number")
+# and its groups.
+DELETE_GROUPS: Final = Statement("DELETE FROM queue_groups WHERE queue = :queue")
 
 # Transactions
 
@@ -201,7 +199,7 @@ FIND_TRANSFER: Final = Statement("SELECT address, target FROM queue_transfers WH
 SET_TRANSFER: Final = Statement("""
     INSERT INTO queue_transfers (queue, address, target, created_us, runner, lease_us, messages, error)
     VALUES (:queue, :address, :target, :time_us, 0, 0, 0, '') ON CONFLICT (queue) DO NOTHING""")
-# End the transfer of a queue.
+# End the transfer of a queue; also when the queue is deleted.
 DELETE_TRANSFER: Final = Statement("DELETE FROM queue_transfers WHERE queue = :queue")
 # All transfers.
 TRANSFERS: Final = Statement("""
@@ -248,81 +246,51 @@ CATCH_UP: Final = Statement("""
 UNLOCK_NUMBERS: Final = Statement("SELECT pg_advisory_unlock(:lock)")
 
 
-# Of one queue: `table` is its header table
+# Of one queue: `about` fills in its header table, and a column of that
 
 
 @lru_cache(maxsize=CACHED)
-def count_messages(table: str) -> Statement:
-    """The number of messages of a queue, in any state."""
-    return Statement(f"SELECT count(*) FROM {table}")
+def about(source: str, table: str, column: str = "") -> Statement:
+    """One of the statements below, about the header table of a queue."""
+    return Statement(source.replace("{table}", table).replace("{column}", column))
 
 
-@lru_cache(maxsize=CACHED)
-def highest_number(table: str) -> Statement:
-    """The highest message number: new numbers are above it."""
-    return Statement(f"SELECT coalesce(max(mid), 0) FROM {table}")
-
-
-@lru_cache(maxsize=CACHED)
-def highest_of_writer(table: str, column: str) -> Statement:
-    """The highest number of a writer in a queue, in the first column of the order of arrival."""
-    return Statement(
-        f"SELECT coalesce(max(number), 0) FROM (SELECT max({column}) AS number FROM {table} "
-        f"WHERE s = :s AND lsf = 'c' UNION ALL SELECT max({column}) FROM {table} WHERE s = :s AND owner <> 0) n"
-    )
-
-
-@lru_cache(maxsize=CACHED)
-def next_due(table: str) -> Statement:
-    """When the next delayed message becomes due."""
-    return Statement(f"SELECT min(due_us) FROM {table} WHERE due_us > :now AND due_us > 0 AND lsf = 'c'")
-
-
-@lru_cache(maxsize=CACHED)
-def taken_headers(table: str) -> Statement:
-    """The headers of messages that a transaction has taken."""
-    return Statement(
-        f"SELECT mid, s, t, type, priority, aborts FROM {table} WHERE owner = :owner AND owner <> 0 AND lsf = 'd'"
-    )
-
-
-@lru_cache(maxsize=CACHED)
-def taken_ends(table: str) -> Statement:
-    """When messages that a transaction has taken expire; only those that do."""
-    return Statement(
-        f"SELECT mid, ends_us FROM {table} WHERE owner = :owner AND owner <> 0 AND ends_us < {NEVER_US} ORDER BY mid"
-    )
-
-
-@lru_cache(maxsize=CACHED)
-def rest_of_blocks(table: str) -> Statement:
-    """Messages that remain of blocks from which a transaction has taken some."""
-    return Statement(
-        f"SELECT s, t, mid FROM {table} WHERE lsf = 'c' AND ends_us > :now AND t IN "
-        f"(SELECT DISTINCT t FROM {table} WHERE owner = :owner AND owner <> 0 AND lsf = 'd') "
-        "ORDER BY t, mid LIMIT :most"
-    )
-
-
-@lru_cache(maxsize=CACHED)
-def count_rest_of_blocks(table: str) -> Statement:
-    """The number of the messages of `rest_of_blocks`."""
-    return Statement(
-        f"SELECT count(*) FROM {table} WHERE lsf = 'c' AND ends_us > :now AND t IN "
-        f"(SELECT DISTINCT t FROM {table} WHERE owner = :owner AND owner <> 0 AND lsf = 'd')"
-    )
-
-
-@lru_cache(maxsize=CACHED)
-def still_there(table: str) -> Statement:
-    """The messages, of those given, that a reader can still take."""
-    return Statement(f"SELECT mid FROM {table} WHERE mid {{in mids}} AND lsf IN ('c', 'e')")
-
-
-@lru_cache(maxsize=CACHED)
-def remove_headers(table: str) -> Statement:
-    """Remove headers; returns the types, whose tables have the content."""
-    return Statement(f"DELETE FROM {table} WHERE mid {{in mids}} RETURNING mid, type")
+# The number of messages of a queue, in any state.
+COUNT_MESSAGES: Final = "SELECT count(*) FROM {table}"
+# The highest message number: new numbers are above it.
+HIGHEST_NUMBER: Final = "SELECT coalesce(max(mid), 0) FROM {table}"
+# The highest number of a writer in a queue, in the first column of the order of arrival.
+HIGHEST_OF_WRITER: Final = """
+    SELECT coalesce(max(number), 0) FROM (SELECT max({column}) AS number FROM {table} WHERE s = :s AND lsf = 'c'
+    UNION ALL SELECT max({column}) FROM {table} WHERE s = :s AND owner <> 0) n"""
+# When the next delayed message becomes due.
+NEXT_DUE: Final = "SELECT min(due_us) FROM {table} WHERE due_us > :now AND due_us > 0 AND lsf = 'c'"
+# The headers of messages that a transaction has taken.
+TAKEN_HEADERS: Final = """
+    SELECT mid, s, t, type, priority, aborts FROM {table} WHERE owner = :owner AND owner <> 0 AND lsf = 'd'"""
+# When messages that a transaction has taken expire; only those that do.
+TAKEN_ENDS: Final = f"""
+    SELECT mid, ends_us FROM {{table}} WHERE owner = :owner AND owner <> 0 AND ends_us < {NEVER_US} ORDER BY mid"""
+_REST_OF_BLOCKS: Final = """
+    FROM {table} WHERE lsf = 'c' AND ends_us > :now AND t IN
+    (SELECT DISTINCT t FROM {table} WHERE owner = :owner AND owner <> 0 AND lsf = 'd')"""
+# Messages that remain of blocks from which a transaction has taken some, and their number.
+REST_OF_BLOCKS: Final = f"SELECT s, t, mid {_REST_OF_BLOCKS} ORDER BY t, mid LIMIT :most"
+COUNT_REST_OF_BLOCKS: Final = f"SELECT count(*) {_REST_OF_BLOCKS}"
+# The messages, of those given, that a reader can still take.
+STILL_THERE: Final = "SELECT mid FROM {table} WHERE mid {in mids} AND lsf IN ('c', 'e')"
+# Remove headers; returns the types, whose tables have the content.
+REMOVE_HEADERS: Final = "DELETE FROM {table} WHERE mid {in mids} RETURNING mid, type"
+# Remove headers that were copied to another queue; returns their groups and priorities.
+REMOVE_COPIED: Final = "DELETE FROM {table} WHERE mid {in mids} RETURNING s, t, priority"
+# Groups, by the column of their members, that have no committed messages.
+EMPTY_GROUPS: Final = """
+    SELECT member FROM queue_groups WHERE queue = :queue AND owner = 0 AND NOT EXISTS
+    (SELECT 1 FROM {table} q WHERE q.{column} = member AND q.lsf = 'c') ORDER BY member LIMIT :most {skip_locked}"""
+# Remove groups that still have no committed messages.
+REMOVE_GROUPS: Final = """
+    DELETE FROM queue_groups WHERE queue = :queue AND member {in members} AND owner = 0 AND NOT EXISTS
+    (SELECT 1 FROM {table} q WHERE q.{column} = member AND q.lsf = 'c')"""
 
 
 @lru_cache(maxsize=CACHED)
@@ -333,12 +301,6 @@ def copy_headers(source: str, target: str, aborts: str) -> Statement:
         f"INSERT INTO {target} ({columns}, aborts, due_us, ends_us) "
         f"SELECT {columns}, {aborts}, 0, {NEVER_US} FROM {source} WHERE mid {{in mids}}"
     )
-
-
-@lru_cache(maxsize=CACHED)
-def remove_copied(table: str) -> Statement:
-    """Remove headers that were copied to another queue; returns their groups and priorities."""
-    return Statement(f"DELETE FROM {table} WHERE mid {{in mids}} RETURNING s, t, priority")
 
 
 @lru_cache(maxsize=CACHED)
@@ -357,25 +319,6 @@ def expired(table: str, group: str, shared: bool) -> Statement:
     return Statement(
         f"SELECT q.mid FROM {table} q WHERE q.ends_us <= :now AND q.ends_us < {NEVER_US} AND q.lsf = 'c' {held} "
         f"ORDER BY q.ends_us LIMIT :most {locking}"
-    )
-
-
-@lru_cache(maxsize=CACHED)
-def empty_groups(table: str, group: str) -> Statement:
-    """Groups that have no committed messages."""
-    return Statement(
-        f"SELECT member FROM queue_groups WHERE queue = :queue AND owner = 0 AND NOT EXISTS "
-        f"(SELECT 1 FROM {table} q WHERE q.{group} = member AND q.lsf = 'c') ORDER BY member LIMIT :most "
-        "{skip_locked}"
-    )
-
-
-@lru_cache(maxsize=CACHED)
-def remove_groups(table: str, group: str) -> Statement:
-    """Remove groups that still have no committed messages."""
-    return Statement(
-        f"DELETE FROM queue_groups WHERE queue = :queue AND member {{in members}} AND owner = 0 AND NOT EXISTS "
-        f"(SELECT 1 FROM {table} q WHERE q.{group} = member AND q.lsf = 'c')"
     )
 
 

@@ -8,7 +8,7 @@ begins and commits in one `perform`, and takes no message, needs no log and no s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Hashable
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from milepost.errors import (
     TransactionAborted,
     WrongType,
 )
+from milepost.operations.queues import Perform
 from milepost.operations.steps import (
     Abort,
     Commit,
@@ -52,7 +53,8 @@ from milepost.queues.outcomes import OUTCOME_US, finish, undo
 from milepost.queues.selection import Criteria, Head
 from milepost.queues.states import NEVER_US
 from milepost.storage.database import Session
-from milepost.storage.execution import Promise, Spoiled, WorkContext
+from milepost.storage.execution import Promise, Spoiled, WorkContext, execute
+from milepost.storage.session import Check
 from milepost.storage.transaction import Stale
 
 TYPES_AT_ONCE: Final = 3  # most types of a queue for which the content of all types is queried before the type is known
@@ -62,13 +64,12 @@ REMAINING_NAMED: Final = 10  # most messages of an incomplete block that the err
 _NEW: Final = Live(0, frozenset(), {})
 
 
-def perform(
-    session: Session, place: WorkContext, transaction: TransactionOwner, steps: tuple[Step, ...]
-) -> Performed | Promise | MilepostError:
-    """Carry out `operations.queues.Perform`. A returned error, unlike a raised one, has changed something."""
-    performance = _Performance(session, place, transaction)
+@execute.register
+def perform(operation: Perform, session: Session, place: WorkContext) -> Performed | Promise | MilepostError:
+    """Carry out steps. A returned error, unlike a raised one, has changed something."""
+    performance = _Performance(session, place, operation.transaction)
     try:
-        return performance.run(steps)
+        return performance.run(operation.steps)
     except MilepostError as error:
         session.settle()  # a wrong assumption may be the cause: check those first
         if performance.changed:
@@ -83,6 +84,7 @@ class _Performance:
         self._transaction = transaction
         self._engine: QueueEngine = engine_of(session, place)
         self._known: QueueCatalogue = self._engine.catalogue
+        self._key = transaction.instance, transaction.client
         self._number = transaction.number
         self._operation = 0  # number of this operation in the transaction
         self._logged: dict[tuple[str, int], int] = {}  # (kind, queue) -> number of messages
@@ -129,10 +131,6 @@ class _Performance:
 
     # Begin, continue and end
 
-    @property
-    def _key(self) -> tuple[bytes, int]:
-        return self._transaction.instance, self._transaction.client
-
     def _assume_known(self) -> None:
         """Assume the remembered catalogue; in a shared store it is checked with the next statements."""
         engine, key = self._engine, self._key
@@ -140,18 +138,15 @@ class _Performance:
             self._known = engine.known(self._session, None)
         elif self._place.shared:
             version = self._known.version
-            self._session.later(
-                statements.SAME_VERSION, self._expect(lambda row: row[0], 1), raises=True, version=version
-            )
+            self._session.later(statements.SAME_VERSION, self._require(1, self._key), raises=True, version=version)
 
-    def _expect(self, found: Callable[[Any], Any], wanted: Any) -> Callable[[Any], None]:
-        """A check that a row has the assumed value. If not, the group is repeated without assumptions."""
-        engine, key = self._engine, self._key
+    def _require(self, rows: int, what: Hashable) -> Check:
+        """A check that a statement has this many rows. If not, the group is repeated without assumptions on `what`."""
+        engine = self._engine
 
         def check(result: Any) -> None:
-            row = result.fetchone()
-            if row is None or found(row) != wanted:
-                engine.doubt(key)
+            if result.rowcount != rows:
+                engine.doubt(what)
                 raise Stale
 
         return check
@@ -165,8 +160,13 @@ class _Performance:
             "time_us": self._place.time_us,
         }  # fmt: skip
         if self._engine.trusts(self._key):
-            version = self._known.version
-            check = self._expect(lambda row: row[0], version)
+            engine, key, version = self._engine, self._key, self._known.version
+
+            def check(result: Any) -> None:
+                if result.fetchone() != (version,):
+                    engine.doubt(key)
+                    raise Stale
+
             self._session.later(statements.BEGIN_NEW, check, raises=True, version=version, **values)
         else:
             row = self._session.row(statements.BEGIN, **values)
@@ -199,17 +199,11 @@ class _Performance:
         queues = self._known.queues
         if any(at not in queues or queues[at].blocks for _, at in live.logged):
             return None
-        session = self._session
-
-        def check(result: Any) -> None:
-            if result.rowcount != 1:
-                engine.doubt(number)
-                raise Stale
-
+        session, check = self._session, self._require(1, number)
         self.changed = True
         logged, grouped = sorted(live.logged), any(queues[at].group for _, at in live.logged)
         types = self._known.types
-        if selection.dialect_of(session) == "postgresql":
+        if session.dialect == "postgresql":
             taken = {f"m{at}": session.numbers(mids) for at, mids in enumerate(live.taken.values())}
             statement = committing(
                 tuple((kind, queues[at].table) for kind, at in logged), grouped,
@@ -237,7 +231,7 @@ class _Performance:
                 self._touched.add(at)
         self._with(commit)
         self._place.later(lambda: engine.learn(number, None))
-        return Performed(number, (Done(touched=self._names()),))
+        return Performed(number, (Done(touched=self._known.names(self._touched)),))
 
     def _gone(self) -> TransactionAborted:
         return TransactionAborted(
@@ -250,7 +244,7 @@ class _Performance:
         number, engine = self._number, self._engine
         self._write_log()
         live: Live | None = None
-        if not any(isinstance(outcome, Done) for outcome in outcomes):
+        if not isinstance(outcomes[-1], Done):
             before = engine.live.get(number, _NEW)
             taken = {
                 kind: before.taken.get(kind, []) + self._taken.get(kind, []) for kind in {**before.taken, **self._taken}
@@ -286,9 +280,7 @@ class _Performance:
                 else:
                     outcomes.append(None)
             return Performed(number, (*outcomes, Done(repeated=True)))
-        if isinstance(steps[-1], Prepare) and state == "p":
-            return Performed(number, (*(None for _ in steps[:-1]), Done(repeated=True)))
-        if isinstance(steps[-1], Abort) and state == "x":
+        if (type(steps[-1]), state) in ((Prepare, "p"), (Abort, "x")):
             return Performed(number, (*(None for _ in steps[:-1]), Done(repeated=True)))
         raise self._gone()
 
@@ -311,12 +303,12 @@ class _Performance:
             self._arrived(queue, self._transaction.s, number)
             outcomes.append(Enqueued(taken, self._transaction.s, number))
         self._with(commit)
-        return Performed(number, (*outcomes, Done(touched=self._names())))
+        return Performed(number, (*outcomes, Done(touched=self._known.names(self._touched))))
 
     def _begin_with(self, step: Enqueue, number: int, mids: list[int], total: int) -> Queue | None:
         """Begin and enqueue in one statement, into a known queue. None: that is not possible, or the step is wrong."""
         engine, place, given, session = self._engine, self._place, self._transaction, self._session
-        if selection.dialect_of(session) != "postgresql" or not engine.trusts(self._key):
+        if session.dialect != "postgresql" or not engine.trusts(self._key):
             return None
         queue = self._known.queues_by_name.get(step.queue)
         kind = self._known.types_by_name.get(step.batch.schema.name)
@@ -332,14 +324,9 @@ class _Performance:
         if statement is None:
             return None
         values = rows.poured(step.batch, kind.tables, mids)
-
-        def check(result: Any) -> None:
-            if result.rowcount < 0:
-                engine.doubt(self._key)
-                raise Stale
-
         session.later(
-            statement, check, raises=True, number=number, s=given.s, instance=given.instance, client=given.client,
+            statement, self._require(len(mids), self._key), raises=True,
+            number=number, s=given.s, instance=given.instance, client=given.client,
             log=place.log, state="c", messages=total, keep_us=OUTCOME_US, version=self._known.version,
             mids=session.numbers(mids), type=kind.number,
             priority=float(queue.priority if step.priority is None else step.priority), due_us=step.due_us or 0,
@@ -372,9 +359,6 @@ class _Performance:
                 raise InvalidValue(f"transaction {gid!r} was decided before: each has a name of its own")
             self._session.run(statements.DECIDE, gid=gid, participant=participant, time_us=self._place.time_us)
 
-    def _names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._known.queues[number].name for number in self._touched))
-
     # Steps
 
     def _step(self, step: Step) -> Any:
@@ -386,7 +370,10 @@ class _Performance:
                 return Enqueued(mids, self._transaction.s, self._number)
             case Dequeue():
                 queue = self._known.queue(step.queue)
-                own = ("e", queue.number) in self._logged.keys() | self._all or self._has_enqueued(queue)
+                key = "e", queue.number
+                own = key in self._logged or key in self._all
+                if not own and self._operation > 1:
+                    own = key in map(tuple, self._session.rows(statements.LOGGED, number=self._number))
                 found = self._pick(step, self._number, own)
                 return self._take(step, found) if found else self._nothing(step)
             case Commit():
@@ -419,11 +406,6 @@ class _Performance:
             )
         self._all |= self._logged.keys()
         self._logged.clear()
-
-    def _has_enqueued(self, queue: Queue) -> bool:
-        if self._operation == 1:
-            return False
-        return ("e", queue.number) in {tuple(row) for row in self._session.rows(statements.LOGGED, number=self._number)}
 
     def _enqueue(self, step: Enqueue, mids: list[int], state: states.MessageState, owner: int) -> Queue:
         queue = self._known.queue(step.queue)
@@ -492,7 +474,7 @@ class _Performance:
             mids = [head.mid for head in found if head.log == arc.old.log]
             if mids:
                 # They are locked, or this is the only process; only an assumption may be wrong.
-                check = self._require(len(mids))
+                check = self._require(len(mids), self._key)
                 session.later(states.taking(arc, queue.table), check, mids=session.numbers(mids), owner=self._number)
                 self._count(kind, queue, len(mids))
         for head in found:
@@ -500,21 +482,11 @@ class _Performance:
         if queue.group:
             members = sorted({head.member(queue.group) for head in found if head.log == "c"})
             if members:
-                check = self._require(len(members))
+                check = self._require(len(members), self._key)
                 values = {"queue": queue.number, "members": session.numbers(members), "owner": self._number}
                 session.later(statements.RESERVE, check, **values)
         self._write_log()  # before the query for the content, to be sent with it
         return got(session, self._known, found)
-
-    def _require(self, rows: int) -> Callable[[Any], None]:
-        engine, key = self._engine, self._key
-
-        def check(result: Any) -> None:
-            if result.rowcount != rows:
-                engine.doubt(key)
-                raise Stale
-
-        return check
 
     def _nothing(self, step: Dequeue) -> Got:
         return nothing(self._session, self._known.queue(step.queue), self._place.time_us)
@@ -523,15 +495,13 @@ class _Performance:
 
     def _require_whole(self) -> None:
         """Raise `BlockIncomplete` if a block was not read completely."""
-        logged = {(kind, queue) for kind, queue in self._session.rows(statements.LOGGED, number=self._number)} | set(
-            self._logged
-        )
-        for kind, number in sorted(logged):
+        logged = self._session.rows(statements.LOGGED, number=self._number)
+        for kind, number in sorted({*map(tuple, logged), *self._logged}):
             queue = self._known.queues[number]
             if kind != "d" or not queue.blocks:
                 continue
             remaining = self._session.rows(
-                statements.rest_of_blocks(queue.table),
+                statements.about(statements.REST_OF_BLOCKS, queue.table),
                 owner=self._number,
                 now=self._place.time_us,
                 most=REMAINING_NAMED + 1,
@@ -550,7 +520,7 @@ class _Performance:
             statements.END, number=self._number, state=state, lease_us=OUTCOME_US, time_us=self._place.time_us
         )
         self._touched |= finish(self._session, self._known, self._number, self._transaction.s, state == "c", counted)
-        return Done(touched=self._names())
+        return Done(touched=self._known.names(self._touched))
 
 
 def _type_of(known: QueueCatalogue, queue: Queue, step: Enqueue) -> TypeEntry:

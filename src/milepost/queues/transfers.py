@@ -102,9 +102,9 @@ def _(operation: Holding, session: Session, context: WorkContext) -> HeldMessage
     ends: list[tuple[int, int]] = []
     for (number,) in session.rows(statements.QUEUES_TAKEN_FROM, number=operation.number):
         queue = known.queues[number]
-        found = session.rows(statements.taken_ends(queue.table), owner=operation.number)
+        found = session.rows(statements.about(statements.TAKEN_ENDS, queue.table), owner=operation.number)
         ends += [(row[0], row[1]) for row in found]
         if queue.blocks:
-            rest = statements.count_rest_of_blocks(queue.table)
+            rest = statements.about(statements.COUNT_REST_OF_BLOCKS, queue.table)
             remaining += session.row(rest, owner=operation.number, now=context.time_us)[0]
     return HeldMessages(remaining, ends)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
+from milepost.operations.queues import Recover, Sweep
 from milepost.operations.steps import Done
 from milepost.queues import outcomes, selection, statements
 from milepost.queues.catalogue import Queue
 from milepost.queues.engine import engine_of
 from milepost.storage.database import Session
-from milepost.storage.execution import WorkContext
+from milepost.storage.execution import WorkContext, execute
 
 SWEPT: Final = 1_000  # most rows of one sweep, which delays other writes
 SWEPT_OUTCOMES: Final = 20_000  # more of these, since each transaction leaves one; each takes some microseconds
 SWEPT_QUEUES: Final = 50  # most queues of one sweep, round robin; each takes some 200 microseconds
 
 
-def recover(session: Session, place: WorkContext) -> Done:
+@execute.register
+def _(operation: Recover, session: Session, place: WorkContext) -> Done:
     """Undo the transactions that were open in this log when its process ended. A brokerless client is that process."""
     touched: set[str] = set()
     for (number,) in session.rows(statements.LEFT, log=place.log):
@@ -25,7 +27,8 @@ def recover(session: Session, place: WorkContext) -> Done:
     return Done(touched=tuple(sorted(touched)))
 
 
-def sweep(session: Session, place: WorkContext) -> Done:
+@execute.register
+def _(operation: Sweep, session: Session, place: WorkContext) -> Done:
     """Undo transactions of clients and brokers that are gone, remove expired messages, forget old outcomes."""
     touched: set[str] = set()
     lapsed = session.rows(statements.LAPSED, most=SWEPT, time_us=place.time_us)
@@ -38,12 +41,14 @@ def sweep(session: Session, place: WorkContext) -> Done:
     engine = engine_of(session, place)
     known = engine.known(session, None)
     for queue in engine.turn(SWEPT_QUEUES):
-        mids = _expired(session, queue, place)
+        statement = statements.expired(queue.table, queue.group, place.shared)
+        values = {"queue": queue.number} if queue.group else {}
+        mids = [row[0] for row in session.rows(statement, now=place.time_us, most=SWEPT, **values)]
         if mids:
-            touched.update(known.queues[each].name for each in outcomes.to_dead_letters(session, known, queue, mids))
+            touched.update(known.names(outcomes.to_dead_letters(session, known, queue, mids)))
             more |= len(mids) >= SWEPT
-        _without_messages(session, queue)
         if queue.group:
+            _without_messages(session, queue)
             engine.groups[queue.number] = session.row(
                 statements.COUNT_GROUPS, queue=queue.number, most=selection.FEW_GROUPS + 1
             )[0]
@@ -60,22 +65,13 @@ def _undo(session: Session, place: WorkContext, number: int) -> tuple[str, ...]:
     ).touched
 
 
-def _expired(session: Session, queue: Queue, place: WorkContext) -> list[int]:
-    """Messages that have expired, except in groups that a reader has reserved."""
-    statement = statements.expired(queue.table, queue.group, session.connection.dialect.name == "postgresql")
-    values = {"queue": queue.number} if queue.group else {}
-    return [row[0] for row in session.rows(statement, now=place.time_us, most=SWEPT, **values)]
-
-
 def _without_messages(session: Session, queue: Queue) -> None:
     """Remove groups that have no committed messages; a commit that adds messages makes them again.
 
     Such a commit locks the groups' rows until it ends, so the groups are checked again once they are locked.
     """
-    if not queue.group:
-        return
-    some = statements.empty_groups(queue.table, queue.group)
+    some = statements.about(statements.EMPTY_GROUPS, queue.table, queue.group)
     members = [row[0] for row in session.rows(some, queue=queue.number, most=SWEPT)]
     if members:
-        removed = statements.remove_groups(queue.table, queue.group)
+        removed = statements.about(statements.REMOVE_GROUPS, queue.table, queue.group)
         session.run(removed, queue=queue.number, members=session.numbers(members))

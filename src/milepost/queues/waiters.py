@@ -57,9 +57,9 @@ class Waiters:
 
     def got(self, request: TransactionRequest, outcome: steps.Got) -> Effects:
         """Called after a try of a dequeue: reply, or let it wait."""
-        alone = len(request.transaction.requests) == 1
-        if outcome.count or not request.until or not alone or not self._machine.present(request):
-            return self._machine.took(request, outcome.groups, outcome.count)
+        alone, count = len(request.transaction.requests) == 1, outcome.count
+        if count or not request.until or not alone or not self._machine.present(request):
+            return self._machine.took(request, outcome.groups, count)
         line = self._wait(request)
         if outcome.waits_us is not None:
             line.due_us = outcome.waits_us if line.due_us is None else min(line.due_us, outcome.waits_us)

@@ -81,10 +81,6 @@ class Database(ABC):
     def require_there(self, session: Session) -> None:
         """After a commit, before it is reported: `StoreUnavailable` when it went to a deleted or moved file."""
 
-    def commit_at_once(self, session: Session) -> bool:
-        """Run the session's held statements and commit, if one step can do that; otherwise do nothing, return False."""
-        return False
-
     @abstractmethod
     def claim(self, session: Session, log: str) -> bool:
         """Hold a log while the connection lives; False when another connection holds it."""
@@ -103,8 +99,8 @@ class Database(ABC):
         with self._reading.connect() as connection:
             yield self._session(connection)
 
-    def _session(self, connection: sa.Connection) -> Session:
-        return Session(connection)
+    @abstractmethod
+    def _session(self, connection: sa.Connection) -> Session: ...
 
     def read(self, function: Callable[[Session], T], *, snapshot: bool = True) -> T:
         """Run a function that reads, and retry as `again` decides: a pooled connection may be lost, or blocked.
@@ -116,7 +112,8 @@ class Database(ABC):
         while True:
             attempt += 1
             try:
-                self.require()
+                if self.outage is not None:
+                    self.outage.require()
                 with self.reading() as session, session.snapshot() if snapshot else nullcontext():
                     found = function(session)
             except faults.DRIVER_ERRORS as error:
@@ -126,21 +123,12 @@ class Database(ABC):
                 if not self.again(kind, error, attempt, began, tried):
                     raise faults.fault(error, self.place) from error
             else:
-                self.answered(tried)
+                if self.outage is not None:
+                    self.outage.answered(tried)
                 return found
             tried = time.monotonic()
 
     # Outages
-
-    def require(self) -> None:
-        """Raise `StoreUnavailable` when the outage has lasted so long that calls no longer wait."""
-        if self.outage is not None:
-            self.outage.require()
-
-    def answered(self, tried: float) -> None:
-        """Called after a call that began at `tried` has succeeded."""
-        if self.outage is not None:
-            self.outage.answered(tried)
 
     def again(self, kind: FaultKind, error: BaseException, attempt: int, began: float, tried: float) -> bool:
         """Whether to retry a failed attempt; waits first, for the server or for a lock.

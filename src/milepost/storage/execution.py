@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from enum import Enum
 from functools import singledispatch
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -63,13 +62,8 @@ class Spoiled(Exception):
         super().__init__(str(error))
 
 
-class Postponed(Enum):
-    """The outcome of an operation that its group had no time for. Nothing was done; it goes into the next group."""
-
-    POSTPONED = 1
-
-
-POSTPONED: Final = Postponed.POSTPONED
+# The outcome of an operation that its group had no time for. Nothing was done; it goes into the next group.
+POSTPONED: Final = object()
 
 
 class Committed(NamedTuple):

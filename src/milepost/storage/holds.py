@@ -20,12 +20,6 @@ def is_hold(options: dict[str, Any]) -> bool:
     return bool(options.get("hold"))
 
 
-def require_none(name: str, options: dict[str, Any]) -> None:
-    """Raise `SubscriptionExists` when the options are those of a hold, which cannot be served."""
-    if is_hold(options):
-        raise SubscriptionExists(f"{name!r} is a hold, which nobody is served from; take another name, or remove it")
-
-
 def hold(session: Session, wanted: RetentionHold, time_us: int) -> Position:
     """Make or move a hold, in a transaction that has begun. Returns its position."""
     found = session.row(statements.FIND_SUBSCRIPTION, name=wanted.name)
@@ -33,8 +27,11 @@ def hold(session: Session, wanted: RetentionHold, time_us: int) -> Position:
         # The lock keeps the topic's rows until the commit: no row that the new hold covers is removed before it.
         if session.row(statements.HOLD_TOPIC, topic=wanted.topic) is None:
             raise UnknownTopic(f"no durable topic has the number {wanted.topic}; it was deleted")
-    else:
-        _require_same(wanted, found[1], json.loads(found[3]))
+    elif not is_hold(json.loads(found[3])):
+        kind = SubscriptionExists if found[1] == wanted.topic else TopicMismatch
+        raise kind(f"{wanted.name!r} is a durable subscription, and so no hold; take another name")
+    elif found[1] != wanted.topic:
+        raise TopicMismatch(f"the hold {wanted.name!r} is one of another topic; take another name")
     extents = lookups.extents(session, wanted.topic).get(wanted.topic, {})
     for log, offset in (wanted.position or {}).items():
         end = extents[log].next if log in extents else 0
@@ -58,11 +55,3 @@ def hold(session: Session, wanted: RetentionHold, time_us: int) -> Position:
         rows = [{"subscription": number, "log": log, "consumed": offset, "state": b""} for log, offset in ahead.items()]
         session.each(statements.MOVE_CURSOR, rows)
     return dict.fromkeys(extents, 0) | cursors | ahead
-
-
-def _require_same(wanted: RetentionHold, topic: int, options: dict[str, Any]) -> None:
-    if not is_hold(options):
-        kind = SubscriptionExists if topic == wanted.topic else TopicMismatch
-        raise kind(f"{wanted.name!r} is a durable subscription, and so no hold; take another name")
-    if topic != wanted.topic:
-        raise TopicMismatch(f"the hold {wanted.name!r} is one of another topic; take another name")

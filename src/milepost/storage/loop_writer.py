@@ -8,7 +8,7 @@ an outage to end, upkeep) is still done in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -63,7 +63,7 @@ class LoopWriter(Writer):
         while self._waiting and not self._busy:
             group = self._group()
             self._busy = True
-            self._pace.wrote()
+            self._pace.wrote = True
             if self._held is None and all(self._is_brief(given) for given in group):
                 self._writing.start(partial(self._write, group), self._written)
             else:
@@ -74,7 +74,7 @@ class LoopWriter(Writer):
     @property
     def _due(self) -> bool:
         """Whether a step of upkeep is due."""
-        return self._loop.time() >= self._pace.due and not self._closing and self._over is None
+        return self._loop.time() >= self._pace.due and not self._closing and self.over is None
 
     def _look(self) -> None:
         """Called by the timer: begin a step of upkeep, now or after the group that is being written."""
@@ -117,9 +117,6 @@ class LoopWriter(Writer):
             self._written()
 
         self._loop.run_in_executor(self._aside, self._maintain).add_done_callback(over)
-
-    def resume(self, session: Hashable) -> None:
-        self._put(_Given(None, None, session))
 
     async def end(self) -> None:
         """Write the operations given so far, then end. Does not close the store."""

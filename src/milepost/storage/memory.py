@@ -40,12 +40,3 @@ class StoreMemory:
     def clear(self) -> None:
         self.publishers.clear()
         self.nexts.clear()
-
-    def learn(self, publishers: dict[int, PublisherState], nexts: dict[int, int], dropped: set[int]) -> None:
-        """Called after a commit: take over the transaction's changes."""
-        self.publishers.update(publishers)
-        while len(self.publishers) > PUBLISHERS_KNOWN:
-            del self.publishers[next(iter(self.publishers))]
-        self.nexts.update(nexts)
-        for topic in dropped:
-            self.nexts.pop(topic, None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from threading import Event
 from typing import Any, Final, NamedTuple
 
+import psycopg
 import sqlalchemy as sa
 from psycopg.pq import TransactionStatus
 from sqlalchemy.exc import DBAPIError
@@ -38,47 +39,37 @@ class PipedSession(Session):
     statement whose result is needed, and are sent with it.
     """
 
+    dialect = "postgresql"
     begin_snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ"
 
     def __init__(self, connection: sa.Connection, halted: Event) -> None:
         super().__init__(connection)
         self._halted = halted
         self._waiting: list[_Later] = []
-        self._execute = self._plainly
         kept = connection.info  # lives as long as the driver's connection, across uses from the pool
         self._pipeline: StatementPipeline = kept.get("pipeline") or kept.setdefault(
             "pipeline", StatementPipeline(self._driver)
         )
 
-    def rows(self, statement: Statement, **values: Any) -> Sequence[Any]:
-        found: Sequence[Any] = self._asked(statement, values).fetchall()
-        return found
-
-    def row(self, statement: Statement, **values: Any) -> Any:
-        return self._asked(statement, values).fetchone()
-
-    def run(self, statement: Statement, **values: Any) -> int:
-        return int(self._asked(statement, values).rowcount)
+    def stream(self, statement: Statement, **values: Any) -> Any:
+        return self._plainly(statement.named, values)
 
     def each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
         if statement.arrays:
             columns = {name: [row[name] for row in rows] for name in rows[0]}
             return int(self._asked(statement, columns | values).rowcount)
-        text, names = statement.numbered()
+        text, names = statement.numbered
         many = [[row[name] if name in row else values[name] for name in names] for row in rows]
         if not all(map(simple, many)):
-            return super().each(statement, rows, **values)
+            return int(self._plainly(statement.named, [row | values for row in rows]).rowcount)
         return sum(answer.rowcount for answer in self._sent([(text, given) for given in many]))
 
     def found(self, statement: Statement, items: list[dict[str, Any]]) -> list[Any]:
         assert statement.arrays
         return list(self.rows(statement, **{name: [item[name] for item in items] for name in items[0]}))
 
-    def numbers(self, items: Sequence[int]) -> Any:
-        return f"{{{','.join(map(str, items))}}}"
-
     def later(self, statement: Statement, check: Check | None = None, *, raises: bool = False, **values: Any) -> None:
-        text, names = statement.numbered()
+        text, names = statement.numbered
         self._waiting.append(_Later(text, [values[name] for name in names], check, raises))
 
     def later_text(self, text: str, values: Any, check: Check | None = None) -> None:
@@ -88,7 +79,7 @@ class PipedSession(Session):
         """As for any session. The server's own timeout, set and reset in the same round trip, ends the statement."""
         if self._halted.is_set():
             raise stopping()
-        text, names = statement.numbered()
+        text, names = statement.numbered
         given = [values[name] for name in names]
         timeout = _timeout(self._left_ms())
         began = time.monotonic()
@@ -118,7 +109,7 @@ class PipedSession(Session):
         began = time.monotonic()
         self._plainly(timeout)
         try:
-            found: Sequence[Any] = self._plainly(statement.of(self._dialect), values).fetchall()
+            found: Sequence[Any] = self._plainly(statement.named, values).fetchall()
         except DBAPIError as error:
             if self._driver.info.transaction_status == TransactionStatus.IDLE:
                 self._plainly(_RESET)  # otherwise the rollback resets the timeout
@@ -155,10 +146,10 @@ class PipedSession(Session):
             self.say("ROLLBACK")
 
     def _asked(self, statement: Statement, values: dict[str, Any]) -> Any:
-        text, names = statement.numbered()
+        text, names = statement.numbered
         given = [values[name] for name in names]
         if not simple(given):
-            return self._plainly(statement.of(self._dialect), values)
+            return self._plainly(statement.named, values)
         (answer,) = self._sent([(text, given)])
         return answer
 
@@ -172,7 +163,7 @@ class PipedSession(Session):
         waiting, self._waiting = self._waiting, []
         try:
             answers = self._pipeline.run([*((each.text, each.values) for each in waiting), *wanted])
-        except self._dialect.loaded_dbapi.Error as error:
+        except psycopg.Error as error:
             self._tell(waiting, error)
             raise DBAPIError(None, None, error) from error  # as SQLAlchemy would
         for answer, each in zip(answers, waiting, strict=False):

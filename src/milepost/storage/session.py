@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import sqlalchemy as sa
 
 from milepost import limits
+from milepost.query.sql.value import Dialect
 from milepost.storage import faults
 from milepost.storage.statement import Statement
 from milepost.storage.watch import too_long
@@ -19,6 +20,7 @@ Check: TypeAlias = Callable[[Any], None]  # inspects a result (`rowcount`, `fetc
 class Session:
     """One connection, and statements on it. The caller begins and ends transactions."""
 
+    dialect: ClassVar[Dialect]
     begin_snapshot = "BEGIN"
 
     def __init__(self, connection: sa.Connection) -> None:
@@ -26,18 +28,20 @@ class Session:
         self.synced = True  # SQLite: whether the connection is set to sync its commits
         self.asked_s = 0.0  # seconds of wall clock that statements with clients' expressions took
         self.left_s = limits.QUERY_MS / 1_000  # seconds left to those of the current operation; CPU time on SQLite
-        self._dialect = connection.dialect
         self._driver: Any = connection.connection.driver_connection
-        self._execute: Callable[..., Any] = connection.exec_driver_sql
+
+    def _asked(self, statement: Statement, values: dict[str, Any]) -> Any:
+        """The result of a statement, after the waiting statements."""
+        raise NotImplementedError
 
     def rows(self, statement: Statement, **values: Any) -> Sequence[Any]:
         """All rows of a result."""
-        found: Sequence[Any] = self._execute(statement.of(self._dialect), values).fetchall()
+        found: Sequence[Any] = self._asked(statement, values).fetchall()
         return found
 
     def row(self, statement: Statement, **values: Any) -> Any:
         """The first row of a result, or None."""
-        result = self._execute(statement.of(self._dialect), values)
+        result = self._asked(statement, values)
         found = result.fetchone()
         result.close()
         return found
@@ -50,7 +54,7 @@ class Session:
 
         `check` is as for `later` with `raises`.
         """
-        result = self._execute(statement.of(self._dialect), values)
+        result = self._asked(statement, values)
         if check is not None:
             check(result)
             return ()
@@ -65,18 +69,15 @@ class Session:
 
     def stream(self, statement: Statement, **values: Any) -> Any:
         """A result whose rows are fetched one by one; the caller closes it."""
-        return self._execute(statement.of(self._dialect), values)
+        return self._asked(statement, values)
 
     def run(self, statement: Statement, **values: Any) -> int:
         """Run a statement. Returns the number of rows that it changed."""
-        return int(self._execute(statement.of(self._dialect), values).rowcount)
+        return int(self._asked(statement, values).rowcount)
 
     def each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
         """Run a statement once per row, with the same `values` each time. Returns the number of changed rows."""
-        if len(rows) == 1:
-            return int(self._execute(statement.of(self._dialect), rows[0] | values).rowcount)
-        many = [row | values for row in rows] if values else rows
-        return int(self._execute(statement.of(self._dialect), many).rowcount)
+        raise NotImplementedError
 
     def found(self, statement: Statement, items: list[dict[str, Any]]) -> list[Any]:
         """Run a statement once per item. Returns the rows of all results."""
@@ -84,14 +85,15 @@ class Session:
 
     def numbers(self, items: Sequence[int]) -> Any:
         """A list of numbers as a value for `{in ...}`."""
-        return f"[{','.join(map(str, items))}]"
+        listed = ",".join(map(str, items))
+        return f"[{listed}]" if self.dialect == "sqlite" else f"{{{listed}}}"
 
     def later(self, statement: Statement, check: Check | None = None, *, raises: bool = False, **values: Any) -> None:
         """Run a statement whose result is not needed now; `check` inspects it before the commit.
 
         `raises`: on PostgreSQL the statement itself fails where the check would, so the COMMIT may be sent with it.
         """
-        result = self._execute(statement.of(self._dialect), values)
+        result = self._asked(statement, values)
         if check is not None:
             check(result)
 
@@ -100,13 +102,10 @@ class Session:
 
         `check` only receives the result: a commit does not wait for it.
         """
-        result = _run(self._driver, text, values)
-        if check is not None:
-            check(result)
 
     def all_rows(self, texts: Sequence[str], values: Any) -> list[Sequence[Any]]:
         """The rows of several texts in the database's own form, with the same values."""
-        return [_run(self._driver, text, values).fetchall() for text in texts]
+        raise NotImplementedError
 
     def settle(self) -> None:
         """Run the waiting statements and their checks."""
@@ -114,9 +113,18 @@ class Session:
     def settle_checks(self) -> None:
         """Call `settle` if a waiting check is not covered by `raises`. Called before a commit."""
 
+    def commit_at_once(self) -> bool:
+        """Run the waiting statements and commit, if one step can do that; otherwise do nothing, and return False.
+
+        Raises the errors of a commit, after which the outcome is in doubt in the same way.
+        """
+        return False
+
     def say(self, text: str) -> None:
         """Run a text without values: BEGIN, COMMIT, settings."""
-        self._execute(text)
+
+    def roll_back(self) -> None:
+        """Roll back the transaction, if one has begun."""
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -132,11 +140,6 @@ class Session:
             raise
         self.roll_back()
 
-    def roll_back(self) -> None:
-        """Roll back the transaction, if one has begun."""
-        if self._driver.in_transaction:
-            self.say("ROLLBACK")
-
     def discard(self) -> None:
         """Close the connection in any state; errors of a broken one are ignored."""
         try:
@@ -144,12 +147,3 @@ class Session:
             self.connection.close()
         except faults.DRIVER_ERRORS:
             pass
-
-
-def _run(driver: Any, text: str, values: Any) -> Any:
-    cursor = driver.cursor()
-    if isinstance(values, list):
-        cursor.executemany(text, values)
-    else:
-        cursor.execute(text, values)
-    return cursor

@@ -183,10 +183,6 @@ class Sqlite(Database):
         session.say(self.begin)
         return statements.TOUCH_LOG
 
-    def commit_at_once(self, session: Session) -> bool:
-        assert isinstance(session, SqliteSession)
-        return session.commit_at_once()
-
     def claim(self, session: Session, log: str) -> bool:
         return True
 

@@ -29,30 +29,34 @@ class _Held(NamedTuple):
 
     statement: Statement
     rows: list[dict[str, Any]]
-    check: Check | None = None
+    check: Check | None = None  # None, of an append: each row must change one row
 
 
 class SqliteSession(Session):
     """Behaves as any session: held statements run in order, before any other statement."""
 
-    def __init__(self, connection: sa.Connection, watch: Watch | None = None) -> None:
+    dialect = "sqlite"
+
+    def __init__(self, connection: sa.Connection, watch: Watch) -> None:
         super().__init__(connection)
         self._watch = watch
-        self._execute = self._plainly
         self._held: list[_Held] | None = None  # of a transaction that has not begun yet; None: there is none
         self._prepared = False  # for `commit_at_once`
+
+    def _asked(self, statement: Statement, values: dict[str, Any]) -> sqlite3.Cursor:
+        if self._held is not None:
+            self.settle()
+        result: sqlite3.Cursor = self._driver.execute(statement.sqlite, values)
+        return result
 
     def _plainly(self, text: str, values: Any = ()) -> sqlite3.Cursor:
         if self._held is not None:
             self.settle()
-        cursor: sqlite3.Cursor = self._driver.cursor()
-        if type(values) is list:
-            return cursor.executemany(text, values)
-        return cursor.execute(text, values)
+        run = self._driver.executemany if type(values) is list else self._driver.execute
+        result: sqlite3.Cursor = run(text, values)
+        return result
 
     def bounded(self, statement: Statement, check: Check | None = None, **values: Any) -> Sequence[Any]:
-        if self._watch is None:
-            return super().bounded(statement, check, **values)
         self.settle()
         with self._watch.over(self._driver, self._left_ms()) as run:
             began = time.monotonic()
@@ -72,21 +76,22 @@ class SqliteSession(Session):
 
     def roll_back(self) -> None:
         self._held = None
-        super().roll_back()
+        if self._driver.in_transaction:
+            self._plainly("ROLLBACK")
 
     def later(self, statement: Statement, check: Check | None = None, *, raises: bool = False, **values: Any) -> None:
         if self._held is None:
             super().later(statement, check, raises=raises, **values)
         else:
-            self._held.append(_Held(statement, [values], check))
+            self._held.append(_Held(statement, [values], check or _accept))
 
     def later_text(self, text: str, values: Any, check: Check | None = None) -> None:
-        self.settle()
-        super().later_text(text, values, check)
+        result = self._plainly(text, values)
+        if check is not None:
+            check(result)
 
     def all_rows(self, texts: Sequence[str], values: Any) -> list[Sequence[Any]]:
-        self.settle()
-        return super().all_rows(texts, values)
+        return [self._plainly(text, values).fetchall() for text in texts]
 
     def each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
         """As for any session. Statements of appends are held and count as done; if not so, `settle` raises `Stale`."""
@@ -96,8 +101,10 @@ class SqliteSession(Session):
         return len(rows)
 
     def _each(self, statement: Statement, rows: list[dict[str, Any]], **values: Any) -> int:
-        if statement is not statements.MOVE_HIGH_WATERS or len(rows) == 1:
-            return super().each(statement, rows, **values)
+        if len(rows) == 1:
+            return self._asked(statement, rows[0] | values).rowcount
+        if statement is not statements.MOVE_HIGH_WATERS:
+            return self._plainly(statement.sqlite, [row | values for row in rows] if values else rows).rowcount
         by_epoch: dict[int, list[dict[str, Any]]] = {}
         for row in rows:
             by_epoch.setdefault(row["epoch"], []).append(row)
@@ -114,7 +121,7 @@ class SqliteSession(Session):
         self._plainly(BEGIN)
         for statement, rows, check in held:
             if check is not None:
-                check(self._plainly(statement.of(self._dialect), rows[0]))
+                check(self._asked(statement, rows[0]))
             elif self._each(statement, rows) != len(rows):
                 raise Stale  # a publisher was enrolled elsewhere, or a topic dropped
 
@@ -122,10 +129,6 @@ class SqliteSession(Session):
         self.settle()
 
     def commit_at_once(self) -> bool:
-        """Run and commit the held statements as one statement; otherwise do nothing, and return False.
-
-        Raises the errors of a commit, after which the outcome is in doubt in the same way.
-        """
         held = self._held
         if held is None or [each.statement for each in held] != _AT_ONCE:
             return False
@@ -152,7 +155,11 @@ class SqliteSession(Session):
 
     def append_at_once(self, values: dict[str, Any]) -> None:
         """Run the one statement."""
-        self._driver.execute(statements.APPEND_AT_ONCE.of(self._dialect), values)
+        self._driver.execute(statements.APPEND_AT_ONCE.sqlite, values)
+
+
+def _accept(_: Any) -> None:
+    """The check of a statement that may change any number of rows."""
 
 
 def _high_waters(rows: list[dict[str, Any]]) -> str:

@@ -82,7 +82,7 @@ class StagingWrites:
             number = found[0]
         else:
             if found is not None:
-                self._discard([found[0]])
+                discard(session, [found[0]])
             (number,) = session.row(statements.MAKE_STAGE, writer=stage.writer, **place)
         session.run(
             statements.INSERT_PIECE, stage=number, sequence=stage.sequence, topic=stage.topic, rows=rows,
@@ -153,7 +153,7 @@ class StagingWrites:
                 over.append(number)
         if taken:
             session.each(statements.DELETE_STAGE, [{"stage": number} for number in sorted(taken)])
-        self._discard(over)
+        discard(session, over)
         self._change(publish.sink, sink._replace(epoch=publish.epoch, bytes=sink.bytes - freed))
 
     def unstage(self, unstage: Unstage) -> None:
@@ -163,7 +163,7 @@ class StagingWrites:
             return
         rows = self._session.rows(statements.STAGES_UP_TO, sink=sink.number, epoch=unstage.epoch)
         gone = [(number, size) for number, epoch, size in rows if epoch == unstage.epoch]
-        self._discard([number for number, _ in gone])
+        discard(self._session, [number for number, _ in gone])
         self._change(unstage.sink, sink._replace(bytes=sink.bytes - sum(size for _, size in gone)))
 
     def epoch(self, name: str) -> int | None:
@@ -189,9 +189,6 @@ class StagingWrites:
     def _change(self, name: str, sink: Sink) -> None:
         self._sinks[name] = sink
         self._changed.add(name)
-
-    def _discard(self, stages: list[int]) -> None:
-        discard(self._session, stages)
 
     def _opened(self, piece: int, topic: int, rows: int, data: Any) -> Part:
         whole = lookups.intact(rows, data)

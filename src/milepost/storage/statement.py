@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Final
-
-from sqlalchemy import Dialect, text
 
 # Keywords that differ between the two dialects. All other SQL is written once.
 _WORDS: Final[dict[str, dict[str, str]]] = {
@@ -36,33 +35,32 @@ def worded(source: str, dialect: str) -> str:
 
 
 class Statement:
-    """SQL for both dialects, converted to each driver's form once.
+    """SQL for both dialects, converted to each form when that is first used.
 
     `postgresql` replaces the whole text on PostgreSQL, for the few statements that take many rows: SQLite runs a
     prepared statement for each row in C, PostgreSQL takes arrays in a single statement.
     """
 
     def __init__(self, source: str, *, postgresql: str | None = None) -> None:
-        self._sources = {"sqlite": source, "postgresql": postgresql or source}
+        self._source = source
+        self._postgresql = postgresql or source
         self.arrays: Final = postgresql is not None
-        self._made: dict[str, str] = {}
-        self._numbered: tuple[str, tuple[str, ...]] | None = None
 
-    def of(self, dialect: Dialect) -> str:
-        """The text for `exec_driver_sql`, with the driver's own placeholders."""
-        made = self._made.get(dialect.name)
-        if made is None:
-            written = text(worded(self._sources[dialect.name], dialect.name).replace("::", r"\:\:"))
-            made = self._made[dialect.name] = str(written.compile(dialect=dialect))
-        return made
+    @cached_property
+    def sqlite(self) -> str:
+        """The text for SQLite, with values `:name`."""
+        return worded(self._source, "sqlite")
 
+    @cached_property
+    def named(self) -> str:
+        """The text for psycopg, with values `%(name)s`."""
+        return _VALUE.sub(r"%(\1)s", worded(self._postgresql, "postgresql").replace("%", "%%"))
+
+    @cached_property
     def numbered(self) -> tuple[str, tuple[str, ...]]:
         """The text for PostgreSQL with `$1` and so on, and the names of these values in order."""
-        if self._numbered is None:
-            names: dict[str, int] = {}
-            text = _VALUE.sub(
-                lambda match: f"${names.setdefault(match[1], len(names) + 1)}",
-                worded(self._sources["postgresql"], "postgresql"),
-            )
-            self._numbered = text, tuple(names)
-        return self._numbered
+        names: dict[str, int] = {}
+        text = _VALUE.sub(
+            lambda match: f"${names.setdefault(match[1], len(names) + 1)}", worded(self._postgresql, "postgresql")
+        )
+        return text, tuple(names)

@@ -166,18 +166,21 @@ class Store:
         self._last_us = time_us = max(time_us, self._last_us)  # times do not go back within a log
         attempt = stale = 0
         refused: dict[int, MilepostError] = {}
+        outage = self._database.outage
         while True:
             attempt += 1
             tried = time.monotonic()
             try:
-                self._database.require()
+                if outage is not None:
+                    outage.require()
                 session = self._connected()
                 if self._pending is not None:
                     committed = self._settle(operations)
                     if committed is not None:
                         return self._with_late(committed)
                 committed = self._attempt(session, operations, time_us, refused, until, asked_s)
-                self._database.answered(tried)
+                if outage is not None:
+                    outage.answered(tried)
                 committed = self._with_late(committed)
                 return committed._replace(asked_s=asked_s) if asked_s else committed
             except _Overtaken:
@@ -229,7 +232,7 @@ class Store:
         pending = self._commits + 1, transaction, committed
         self._pending = pending  # from here on, an error leaves the outcome in doubt
         self._operations = operations
-        if not self._database.commit_at_once(session):
+        if not session.commit_at_once():
             self._pending = None
             session.settle_checks()
             self._pending = pending

@@ -11,6 +11,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 from milepost import limits
@@ -47,7 +48,6 @@ from milepost.operations import (
     Move,
     Operation,
     Part,
-    Position,
     Publish,
     Published,
     Release,
@@ -55,16 +55,16 @@ from milepost.operations import (
     Retention,
     RetentionHold,
     Stage,
-    Start,
     Trim,
     Unstage,
     Work,
 )
-from milepost.storage import holds, keys, lookups, statements
+from milepost.storage import keys, lookups, statements
 from milepost.storage.database import Session
 from milepost.storage.entries import After, EncodedRows, add_rows, joined, new_rows, stays
 from milepost.storage.execution import POSTPONED, Committed, Spoiled, WorkContext, execute
-from milepost.storage.memory import LogHolder, PublisherState, StoreMemory
+from milepost.storage.holds import hold, is_hold
+from milepost.storage.memory import PUBLISHERS_KNOWN, LogHolder, PublisherState, StoreMemory
 from milepost.storage.staging import StagingWrites
 
 _ELSEWHERE: Final = "this publisher is connected elsewhere by now, or was never announced here; connect again"
@@ -96,7 +96,6 @@ class GroupCommit:
         self._publishers: dict[int, PublisherState] = {}
         self._nexts: dict[int, int] = {}
         self._dropped: set[int] = set()
-        self._staging = StagingWrites(session, time_us, memory.schemas)
         self._later: list[Callable[[], None]] = []
         self.asked_s: dict[int, float] = {}  # index of an operation -> seconds that its clients' expressions took
 
@@ -125,7 +124,12 @@ class GroupCommit:
                 if kind is not Stage:  # staged rows are not visible, so appends around them stay together
                     self._flush()
                 try:
-                    self._outcomes[place] = self._carry_out(operation)
+                    if isinstance(operation, Work):
+                        holder, parts, later = self._holder, self._memory.parts, self._later.append
+                        context = WorkContext(self._time_us, holder.log, holder.shared, parts, self._move_now, later)
+                        self._outcomes[place] = execute(operation, self._session, context)
+                    else:
+                        self._outcomes[place] = self._carry_out(operation)
                 except StoreError:
                     raise
                 except Spoiled as spoiled:
@@ -140,19 +144,24 @@ class GroupCommit:
                         spent = self._session.asked_s - asked_s
                         self.asked_s[place] = self.asked_s.get(place, 0.0) + spent
         self._flush()
-        self._staging.finish()
+        if "_staging" in self.__dict__:  # an operation has made it
+            self._staging.finish()
         return Committed(self._outcomes, self._entries)
 
     def learned(self) -> None:
         """Called after the commit: update the memory."""
-        self._memory.learn(self._publishers, self._nexts, self._dropped)
+        publishers, nexts = self._memory.publishers, self._memory.nexts
+        publishers.update(self._publishers)
+        while len(publishers) > PUBLISHERS_KNOWN:
+            del publishers[next(iter(publishers))]
+        nexts.update(self._nexts)
+        for topic in self._dropped:
+            nexts.pop(topic, None)
         for function in self._later:
             function()
 
     def _carry_out(self, operation: Operation) -> Any:
         match operation:
-            case Work():
-                return execute(operation, self._session, self._context())
             case Enrol():
                 return self._enrol(operation)
             case MakeTopic():
@@ -171,7 +180,7 @@ class GroupCommit:
             case Remove():
                 return self._remove(operation)
             case RetentionHold():
-                return holds.hold(self._session, operation, self._time_us)
+                return hold(self._session, operation, self._time_us)
             case Stage():
                 return self._staging.stage(operation)
             case Publish():
@@ -182,9 +191,10 @@ class GroupCommit:
                 return self._staging.epoch(operation.sink)
         raise AssertionError(operation)
 
-    def _context(self) -> WorkContext:
-        holder, parts = self._holder, self._memory.parts
-        return WorkContext(self._time_us, holder.log, holder.shared, parts, self._move_now, self._later.append)
+    @cached_property
+    def _staging(self) -> StagingWrites:
+        """Made for the first operation on staged rows: most transactions have none."""
+        return StagingWrites(self._session, self._time_us, self._memory.schemas)
 
     # Appends and moves
 
@@ -538,7 +548,7 @@ class GroupCommit:
                 options=json.dumps(attach.options), token=attach.token, log=holder.log, opening=holder.opening,
                 time_us=self._time_us,
             )  # fmt: skip
-            position = self._resolved(attach.topic, attach.start)
+            position = lookups.resolve(session, attach.topic, attach.start)
             rows = [
                 {"subscription": number, "log": log, "consumed": offset, "state": b""}
                 for log, offset in position.items()
@@ -550,7 +560,10 @@ class GroupCommit:
         number, topic, where, options, token, epoch, owner, opening = found
         if attach.topic and topic != attach.topic:
             raise TopicMismatch(f"the durable subscription {attach.name!r} is one to another topic; take another name")
-        holds.require_none(attach.name, json.loads(options))
+        if is_hold(json.loads(options)):
+            raise SubscriptionExists(
+                f"{attach.name!r} is a hold, which serves no consumer; take another name, or remove it"
+            )
         if attach.create and where != attach.where:
             raise SubscriptionExists(
                 f"the durable subscription {attach.name!r} has another filter: {where or 'none'}; "
@@ -579,9 +592,6 @@ class GroupCommit:
         sequence = row[0] if row is not None else 0
         record = None if attach.topic else lookups.topic(self._session, self._require_topic(topic))
         return Attached(number, epoch, created, topic, where, options, cursors, sequence, record=record)
-
-    def _resolved(self, topic: int, start: Start) -> Position:
-        return lookups.resolve(self._session, topic, start)
 
     def _remove(self, remove: Remove) -> bool:
         session = self._session

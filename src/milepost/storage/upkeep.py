@@ -23,9 +23,8 @@ TOPIC_STEPS: Final = 16  # most steps for one topic before the next: a topic wit
 STEP_ENTRIES: Final = 64  # most entries removed in one step,
 STEP_BYTES: Final = 16 << 20  # or until they have this size
 STEP_ROWS: Final = 1_000  # most rows of small tables removed in one step
-NAMED_SILENT_S: Final = (
-    366 * 86_400
-)  # a named publisher's high water and a sink's epoch are kept this long after the last write
+# A named publisher's high water and a sink's epoch are kept this long after the last write.
+NAMED_SILENT_S: Final = 366 * 86_400
 UNNAMED_SILENT_S: Final = 90 * 86_400  # a publisher without a name cannot return after its process has ended
 MEMBER_SILENT_S: Final = 90 * 86_400  # the same for the members of a subscription
 NUMBER_MOST: Final = (1 << 63) - 1  # the largest epoch
@@ -212,7 +211,11 @@ class Upkeep:
         size = 0
         while size < STEP_BYTES:
             # The oldest entry of all logs first, among those that no subscription still needs.
-            open_ = [log for log in heads if heads[log] and self._may_go(heads[log][0], extents[log], bounds[log])]
+            open_ = [
+                log
+                for log, oldest in heads.items()
+                if oldest and oldest[0][0] + oldest[0][1] <= max(extents[log].start, bounds[log])
+            ]
             if not open_:
                 break
             log = min(open_, key=lambda log: heads[log][0][3])
@@ -228,11 +231,6 @@ class Upkeep:
             if entries:
                 self._remove(topic, log, entries)
         return sum(map(len, going.values()))
-
-    @staticmethod
-    def _may_go(entry: Any, extent: Extent, bound: int) -> bool:
-        end = entry[0] + entry[1]
-        return bool(end <= extent.start or end <= bound)
 
     def _remove(self, topic: int, log: int, entries: list[Any]) -> None:
         last = entries[-1]
@@ -327,16 +325,12 @@ class Upkeep:
             (statements.FORGET_MEMBERS, int(MEMBER_SILENT_S * 1e6)),
             (statements.FORGET_SINKS, int(NAMED_SILENT_S * 1e6)),
         ):
-            while self._forget(statement, self._time_us - age_us):
-                yield
-        yield from self._forgotten_publishers()
-
-    def _forget(self, statement: Any, before_us: int) -> bool:
-        count = self._session.run(statement, before=before_us, most=STEP_ROWS)
-        self._worked |= count > 0
-        return count >= STEP_ROWS
-
-    def _forgotten_publishers(self) -> Iterator[None]:
+            count = STEP_ROWS
+            while count >= STEP_ROWS:
+                count = self._session.run(statement, before=self._time_us - age_us, most=STEP_ROWS)
+                self._worked |= count > 0
+                if count >= STEP_ROWS:
+                    yield
         after = 0
         unnamed, named = self._time_us - int(UNNAMED_SILENT_S * 1e6), self._time_us - int(NAMED_SILENT_S * 1e6)
         while rows := self._session.rows(statements.OLD_PUBLISHERS, before=unnamed, after=after, most=STEP_ROWS):

@@ -61,23 +61,19 @@ class MaintenancePace:
         """`most_s` bounds every pause: a step also renews the broker's lease."""
         self._rest_s = min(rest_s, most_s)
         self._most_s = min(most_s, MAINTAIN_MOST_S)
-        self._wrote = False
+        self.wrote = False  # set after a group is written
         self._caught_up = now  # when a cycle last found nothing to do
         self.due = now + self._rest_s
 
-    def wrote(self) -> None:
-        """Called after a group is written."""
-        self._wrote = True
-
     def stepped(self, began: float, now: float, step: UpkeepStep) -> None:
         """Called after a step."""
-        at_once = step.worked and not self._wrote
+        at_once = step.worked and not self.wrote
         if not step.more:
             self._caught_up = now
         share = max(BEHIND_SHARE, MAINTAIN_SHARE - BEHIND_STEP * int(now - self._caught_up))
         rest_s = 0.0 if at_once else min((now - began) * share, self._most_s)
         self.due = now + (rest_s if step.more else max(rest_s, self._rest_s))
-        self._wrote = False
+        self.wrote = False
 
 
 class Writer:
@@ -103,7 +99,7 @@ class Writer:
         self._wake = threading.Condition(self._lock)
         self._closing = False
         self._broken: dict[Hashable, MilepostError] = {}
-        self._over: Fenced | None = None  # set once another process has the log
+        self.over: Fenced | None = None  # the error of every further operation, once another process has the log
         self._costly: dict[Hashable, None] = {}  # clients whose last expressions took long
         self._resting: deque[_Given] = deque()  # their operations, until the time `_rested`
         self._rested = 0.0
@@ -114,11 +110,6 @@ class Writer:
     def _begin(self) -> None:
         self._thread = threading.Thread(target=self._run, name="milepost-writer", daemon=True)
         self._thread.start()
-
-    @property
-    def over(self) -> Fenced | None:
-        """The error of every further operation, once another process has the log; None before."""
-        return self._over
 
     def give(self, operation: Operation, context: Any = None, session: Hashable | None = None) -> None:
         """Queue an operation. `session` is the unit of ordering: a connection or a subscription."""
@@ -156,7 +147,7 @@ class Writer:
         while True:
             with self._wake:
                 if not self._waiting and not self._closing:
-                    wait_s = math.inf if self._over else max(0.0, pace.due - time.monotonic())
+                    wait_s = math.inf if self.over else max(0.0, pace.due - time.monotonic())
                     if self._resting:
                         wait_s = min(wait_s, self._resting_s())
                     self._wake.wait(None if wait_s == math.inf else wait_s)
@@ -165,9 +156,9 @@ class Writer:
                 group = self._group()
             if group:
                 self._write(group)
-                pace.wrote()
+                pace.wrote = True
             began = time.monotonic()
-            if began >= pace.due and self._over is None and not self._closing:
+            if began >= pace.due and self.over is None and not self._closing:
                 step = self._maintain()
                 pace.stepped(began, time.monotonic(), step)
         self._settle_held(last=True)
@@ -185,7 +176,7 @@ class Writer:
                     group.append(self._waiting.popleft())
                 break
             given = self._waiting.popleft()
-            if self._rests(given.operation):
+            if self._costly and self._rests(given.operation):
                 self._resting.append(given)
                 continue
             group.append(given)
@@ -194,9 +185,7 @@ class Writer:
 
     def _rests(self, operation: Operation | None) -> bool:
         """Whether the client of an operation is costly and has to wait."""
-        if not self._costly or not isinstance(operation, Work) or operation.client not in self._costly:
-            return False
-        return self._resting_s() > 0
+        return isinstance(operation, Work) and operation.client in self._costly and self._resting_s() > 0
 
     def _resting_s(self) -> float:
         """Seconds until costly clients are served again."""
@@ -233,7 +222,7 @@ class Writer:
             if given.operation is None:
                 self._broken.pop(given.session, None)
                 continue
-            error: MilepostError | None = self._over
+            error: MilepostError | None = self.over
             if error is None and self._broken and given.session is not None:
                 given, error = self._spared(given)
             if error is None:
@@ -315,7 +304,7 @@ class Writer:
             some: list[_Given] = []
             where: list[int] = []
             for given, place in zip(chosen[start : start + size], places[start : start + size], strict=True):
-                error: MilepostError | None = self._over
+                error: MilepostError | None = self.over
                 if error is None and given.session is not None:
                     given, error = self._spared(given)
                 if error is not None:
@@ -340,7 +329,7 @@ class Writer:
         self, error: MilepostError, chosen: list[_Given], places: Sequence[int], results: list[tuple[Any, Any]]
     ) -> None:
         if isinstance(error, Fenced):
-            self._over = error
+            self.over = error
         for given, place in zip(chosen, places, strict=True):
             results[place] = given.context, error
             if type(given.operation) is AppendRows:
@@ -365,7 +354,7 @@ class Writer:
                 self._tell([], late)
             return step
         except Fenced as error:
-            self._over = error
+            self.over = error
             self._tell([], [])
         except StoreUnavailable as error:
             _log.debug("upkeep of the store: %s", error)  # `outage` has logged this

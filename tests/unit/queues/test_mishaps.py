@@ -67,7 +67,7 @@ def test_a_sweep_finds_leases_by_their_index(shared: Queues) -> None:
     shared.notes()
     with psycopg.connect(shared.url, options="-c search_path=milepost -c enable_seqscan=off -c enable_sort=off") as own:
         for statement in (statements.LAPSED, statements.FORGET_OUTCOMES):
-            plan = own.execute("EXPLAIN (GENERIC_PLAN) " + statement.numbered()[0]).fetchall()
+            plan = own.execute("EXPLAIN (GENERIC_PLAN) " + statement.numbered[0]).fetchall()
             assert any("Index Cond: (lease_us <" in line for (line,) in plan)
 
 

@@ -36,8 +36,8 @@ def filled(queues: Queues) -> dict[str, list[str]]:
 def finding(queues: Queues, name: str, select: str | None, order: str) -> selection.SelectionQuery:
     with queues.store()._database.reading() as session:
         known = catalogue.load(session)
-        about = selection._Cached(known, known.queue(name), known.type("note").number)
-        return selection._finding(about, select, order, False, selection.dialect_of(session), True, True)
+        about = selection._Cached(known, known.queue(name), known.type("note"))
+        return selection._finding(about, select, order, False, session.dialect, True, True)
 
 
 @pytest.mark.parametrize(("select", "order"), WISHES)
@@ -88,7 +88,7 @@ def test_messages_that_are_not_to_be_had_are_passed_over(queues: Queues) -> None
 def test_how_postgresql_goes_through_a_table_that_it_knows_nothing_about(shared: Queues) -> None:
     """Without statistics it takes a table of thousands for one of three rows, and would look up each message."""
     filled(shared)
-    text, _ = finding(shared, "notes", "size = 7", "text").statement.numbered()
+    text, _ = finding(shared, "notes", "size = 7", "text").statement.numbered
     ways = " ".join(f"-c enable_{way}=off" for way in ("seqscan", "sort", "bitmapscan"))  # as a store has them
     with psycopg.connect(shared.url, options=f"-c search_path=milepost {ways}") as own:
         plan = "\n".join(line for (line,) in own.execute(f"EXPLAIN (GENERIC_PLAN) {text}"))

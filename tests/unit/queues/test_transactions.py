@@ -30,6 +30,22 @@ def asked(party: Party, *given: steps.Step, number: int = 0, client: int | None 
     return ops.Perform(steps.TransactionOwner(number, party.s, party.instance, client, LEASE_US), given)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_commit_of_several_messages_is_written_once(
+    queues: Queues, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues.notes(level)
+    party = queues.party()
+    party.put(*"abc")
+    assert party.dequeue(3) == ["a", "b", "c"]
+    undone = []
+    session = queues.store()._session
+    monkeypatch.setattr(session, "roll_back", lambda: undone.append(type(session).roll_back(session)))
+    party.commit()
+    assert not undone
+    assert not queues.tables() or level in ("ordered", "ordered blockwise")  # whose groups stay until a sweep
+
+
 # Ends that are asked for again
 
 
