@@ -69,7 +69,7 @@ class Mend(NamedTuple):
 
 
 class ReadLog(NamedTuple):
-    """Read rows of a log that match; `then` takes a list of `Found`, or the error.
+    """Read rows of a log that match; `then` takes a list of `Portion`, or the error.
 
     With `only`, read exactly these offsets, ascending. Otherwise read one piece of bounded size from `offset` on, and
     only rows before `stop`.

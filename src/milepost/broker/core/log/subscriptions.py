@@ -493,7 +493,7 @@ class LogSubscriptions:
             self.pump(subscription, effects)
             self.let_go(subscription, effects)
             return effects
-        gone = subscription.take_again(log, chosen, outcome)
+        gone = subscription.take_again(chosen, outcome)
         if len(gone):
             self._tell_lost(subscription, log, int(gone[0]), int(gone[-1]) + 1, effects, len(gone))
             lot = chosen.lot
