@@ -206,7 +206,7 @@ class StoreRunner:
 
     def _answered(self, then: Callable[[Any], list[Effect]], outcome: Any) -> None:
         if not self._closed:
-            self._broker.run(self._broker.core.attempts.run(partial(then, outcome)))
+            self._broker.run(self._broker.core.predicates.run(partial(then, outcome)))
 
     def poll(self) -> None:
         """Learn what other brokers of a shared store have written."""

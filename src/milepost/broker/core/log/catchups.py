@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
 from milepost.broker.core.effects import Effect, Say
+from milepost.broker.core.log.bounds import position_of, require_there
 from milepost.broker.core.log.reach import Reach
-from milepost.broker.core.log.starts import position_of, require_there
 from milepost.broker.core.log.subscription import LogSubscription
 from milepost.broker.core.topics.pattern import is_pattern
 from milepost.errors import MilepostError, UnknownTopic
-from milepost.wire import CaughtUp, Reply, Subscribe
+from milepost.wire import CaughtUp, Subscribe
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class CatchUps:
     def subscribed(self, connection: Connection, request: Subscribe, value: dict[str, Any]) -> list[Effect]:
         """Reply to the client of a new plain subscription, then read the rows that it missed."""
         behind = self.begin(connection, request, value["behind"])
-        effects: list[Effect] = [Say(connection, Reply(request=request.request, value=value))]
+        effects = self._core.reply(connection, request.request, value)
         for catch_up in behind:
             self._core.durable.subscriptions.pump(catch_up, effects)
         return effects

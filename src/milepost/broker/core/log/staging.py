@@ -13,7 +13,7 @@ from milepost.broker.core.effects import Effect, Say, Write
 from milepost.broker.core.sessions.connection import Connection
 from milepost.broker.core.topics.topic import Topic
 from milepost.errors import BrokerError, InvalidValue, MilepostError, NotDurable
-from milepost.wire import Publish, PublishedEpoch, Reply, Stage, Unstage
+from milepost.wire import Publish, PublishedEpoch, Stage, Unstage
 from milepost.wire.control import failure
 from milepost.wire.stage import NUMBER_MOST
 
@@ -56,7 +56,7 @@ class Staging:
             return []
         connection.rows_in += len(put.batch)
         value = {"rows": outcome.rows, "how": outcome.how}
-        effects: list[Effect] = [Say(connection, Reply(request=stage.request, value=value))]
+        effects = self._core.reply(connection, stage.request, value)
         self._core.admission.give_credit(connection, put.size, effects)
         return effects
 
@@ -97,16 +97,15 @@ class Staging:
     def _answered(
         self, connection: Connection, request: Publish | Unstage | PublishedEpoch, outcome: Any
     ) -> list[Effect]:
-        durable = self._core.durable
-        if isinstance(outcome, MilepostError):
-            return durable.failed(connection, request.request, outcome)
         value: Any = None
-        if isinstance(outcome, operations.Published):
+        if isinstance(outcome, MilepostError):
+            value = outcome
+        elif isinstance(outcome, operations.Published):
             value = {"repeated": outcome.repeated, "rows": outcome.rows}
             self._core.totals["epochs_published"] += not outcome.repeated
         elif isinstance(request, PublishedEpoch):
             value = {"epoch": outcome}
-        return durable.replied(connection, request.request, value)
+        return self._core.reply(connection, request.request, value)
 
 
 def require_sink(name: str) -> None:

@@ -12,13 +12,12 @@ import numpy as np
 from milepost import limits
 from milepost.broker.core.effects import Ask, Effect, ReadLog, Say, Write
 from milepost.broker.core.log.acknowledgements import Acknowledgements, Sending
-from milepost.broker.core.log.bounds import begin_of, gone, stop_of
+from milepost.broker.core.log.bounds import begin_of, gone, require_there, start_of, stop_of
 from milepost.broker.core.log.dead_letters import DeadLetters
 from milepost.broker.core.log.entries import Entries
 from milepost.broker.core.log.ranges import Seen, seen_of
 from milepost.broker.core.log.reach import Chosen, Reach
 from milepost.broker.core.log.releases import Releases
-from milepost.broker.core.log.starts import require_there, start_of
 from milepost.broker.core.log.subscription import LogSubscription
 from milepost.broker.core.log.terms import require_terms, require_token
 from milepost.broker.core.sessions.connection import Connection
@@ -32,7 +31,7 @@ from milepost.errors import (
     UnknownTopic,
 )
 from milepost.operations import Attach, Position, Remove, Start
-from milepost.wire import Ack, Dropped, Ended, Reply, Subscribe, Unsubscribe, hand_parts
+from milepost.wire import Dropped, Ended, Subscribe, Unsubscribe, hand_parts
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
@@ -240,7 +239,7 @@ class LogSubscriptions:
         effects: list[Effect] = []
         self.core.catalogue.announce(connection, subscription.topic, effects)
         value |= {"topics": [subscription.topic.name], "skipped": {}}
-        effects.append(Say(connection, Reply(request=request.request, value=value)))
+        effects += self.core.reply(connection, request.request, value)
         self.pump(subscription, effects)
         return effects
 
@@ -248,14 +247,14 @@ class LogSubscriptions:
         if connection.members is not None and connection.members.get(request.subscription) is request:
             del connection.members[request.subscription]
             connection.keys -= 1
-        return self.durable.failed(connection, request.request, error)
+        return self.core.reply(connection, request.request, error)
 
     def unsubscribe(self, connection: Connection, request: Unsubscribe) -> list[Effect]:
         """Detach a client; or remove a durable subscription for good."""
         if not request.name:
             effects: list[Effect] = []
             self._leave(connection, request.subscription, effects, seen_of(request))
-            return [*effects, Say(connection, Reply(request=request.request, value={}))]
+            return effects + self.core.reply(connection, request.request, {})
         if not self.durable.on:
             raise UnknownSubscription(
                 f"there is no durable subscription {request.name[:80]!r}: this broker keeps nothing"
@@ -266,13 +265,13 @@ class LogSubscriptions:
 
     def _removed(self, connection: Connection, request: Unsubscribe, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self.durable.failed(connection, request.request, outcome)
+            return self.core.reply(connection, request.request, outcome)
         effects: list[Effect] = []
         subscription = self.named.get(request.name)
         if subscription is not None:
             gone = UnknownSubscription(f"the durable subscription {request.name!r} was removed")
             self.end(subscription, gone, effects, but=connection)
-        return [*effects, *self.durable.replied(connection, request.request, {})]
+        return [*effects, *self.core.reply(connection, request.request, {})]
 
     def left(self, connection: Connection) -> list[Effect]:
         """Detach a client that is gone: other clients get its rows, or the rows wait for it."""
@@ -538,12 +537,6 @@ class LogSubscriptions:
         for member in subscription.members.values():
             lost = [[member.number, log, first, after]]
             effects.append(Say(member.connection, Dropped({member.number: rows or after - first}, lost)))
-
-    # Acknowledgements
-
-    def acknowledge(self, connection: Connection, request: Ack) -> list[Effect]:
-        """Handle an ACK."""
-        return self.acks.acknowledge(connection, request)
 
     def tick(self, now: float) -> list[Effect]:
         """Called about once a second: retry failed reads, and store cursors that moved without an acknowledgement."""

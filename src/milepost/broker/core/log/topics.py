@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
 from milepost.broker.core.counts import Counts
-from milepost.broker.core.effects import Acknowledge, Ask, Effect, Learn, Say, Write
-from milepost.broker.core.log.starts import start_of
+from milepost.broker.core.effects import Acknowledge, Ask, Effect, Learn, Write
+from milepost.broker.core.log.bounds import position_of, start_of
 from milepost.broker.core.log.subscriptions import LogSubscriptions
+from milepost.broker.core.log.terms import require_subscription_name
 from milepost.broker.core.predicates import Uncompiled
 from milepost.broker.core.sessions.connection import Connection
 from milepost.broker.core.topics.pattern import require_name
@@ -43,12 +44,13 @@ from milepost.operations import (
     MakeTopic,
     Part,
     Retention,
+    RetentionHold,
     TopicRecord,
     Trim,
 )
-from milepost.wire import Declare, Delete, Look, Reply
+from milepost.wire import Declare, Delete, Look
+from milepost.wire import RetentionHold as HoldRequest
 from milepost.wire import Trim as TrimRequest
-from milepost.wire.control import failure
 
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core
@@ -170,7 +172,7 @@ class DurableTopics:
                 waits = record.name in self._restoring
                 self._restoring[record.name] = record
                 if not waits:
-                    effects += self.core.attempts.put_off(missing, partial(self._restore_newest, record.name))
+                    effects += self.core.predicates.put_off(missing, partial(self._restore_newest, record.name))
         return effects
 
     def _restore_newest(self, name: str) -> list[Effect]:
@@ -214,21 +216,18 @@ class DurableTopics:
                 text = str(schema.message_type or schema)
         slow = request.slow if request.slow != topic.slow else None
         if text is None and slow is None and retention in (None, topic.retention):
-            effects: list[Effect] = []
-            catalogue.announce(connection, topic, effects)
-            value = {"number": topic.number, "created": False}
-            return [*effects, Say(connection, Reply(request=request.request, value=value))]
+            return self._declared(connection, request, topic, False)
         change = ChangeTopic(topic.stored, text, slow, retention, versions=len(topic.schemas))
         return [Write(change, partial(self._changed, connection, request, topic, change))]
 
     def _made(self, connection: Connection, request: Declare, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self.failed(connection, request.request, outcome)
+            return self.core.reply(connection, request.request, outcome)
         effects = self.restore([outcome.topic])
         topic = self.core.topics.get(request.name)
         if topic is None or not topic.stored:
             error = BrokerError(f"topic {request.name!r} was made as a live one meanwhile; delete that one first")
-            return [*effects, *self.failed(connection, request.request, error)]
+            return [*effects, *self.core.reply(connection, request.request, error)]
         if not outcome.created:  # another broker made it first: declare an existing topic
             return effects + self._again(connection, request)
         return effects + self._declared(connection, request, topic, True)
@@ -237,13 +236,13 @@ class DurableTopics:
         try:
             return self.declare(connection, request)
         except MilepostError as error:
-            return self.failed(connection, request.request, error)
+            return self.core.reply(connection, request.request, error)
 
     def _changed(
         self, connection: Connection, request: Declare, topic: Topic, change: ChangeTopic, outcome: Any
     ) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self.failed(connection, request.request, outcome)
+            return self.core.reply(connection, request.request, outcome)
         effects = self.changed(topic, change, outcome)
         if outcome is not None:  # another broker changed it first: check the request again
             return effects + self._again(connection, request)
@@ -267,7 +266,7 @@ class DurableTopics:
         if connection.open:
             self.core.catalogue.announce(connection, topic, effects)
             value = {"number": topic.number, "created": created}
-            effects.append(Say(connection, Reply(request=request.request, value=value)))
+            effects += self.core.reply(connection, request.request, value)
         return effects
 
     def delete(self, connection: Connection, request: Delete, topic: Topic) -> list[Effect]:
@@ -276,10 +275,10 @@ class DurableTopics:
 
     def _deleted(self, connection: Connection, request: Delete, topic: Topic, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError) and not isinstance(outcome, UnknownTopic):
-            return self.failed(connection, request.request, outcome)
+            return self.core.reply(connection, request.request, outcome)
         effects: list[Effect] = []
         removed = self._forget(topic, effects)  # also if another broker has deleted it
-        return [*effects, *self.replied(connection, request.request, {"subscriptions": removed})]
+        return [*effects, *self.core.reply(connection, request.request, {"subscriptions": removed})]
 
     def _forget(self, topic: Topic, effects: list[Effect]) -> int:
         """Remove a durable topic that is gone; returns how many subscriptions it had."""
@@ -300,7 +299,7 @@ class DurableTopics:
 
     def _looked(self, connection: Connection, request: Look, topic: Topic, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self.failed(connection, request.request, outcome)
+            return self.core.reply(connection, request.request, outcome)
         value = {"retain": topic.retention._asdict(), **outcome}
         unheard = any(extent["next"] > topic.ends.get(extent["log"], 0) for extent in value["logs"])  # of other brokers
         for each in value.get("subscriptions", ()):
@@ -315,7 +314,7 @@ class DurableTopics:
                 max(0, extent["next"] - max(extent["start"], each["cursor"].get(extent["log"], 0)))
                 for extent in value["logs"]
             )
-        return self.replied(connection, request.request, value)
+        return self.core.reply(connection, request.request, value)
 
     def trim(self, connection: Connection, request: TrimRequest) -> list[Effect]:
         """Remove rows at an operator's request."""
@@ -325,8 +324,25 @@ class DurableTopics:
             if not 0 <= offset <= end:
                 what = f"no offset {offset}: it ends at {end}" if end >= 0 else "no rows"
                 raise BrokerError(f"log {number} of topic {topic.name!r} has {what}")
-        then = partial(self._answered, connection, request.request, lambda rows: {"rows": rows})
+        then = partial(self._answered, connection, request.request, "rows")
         return [Write(Trim(topic.stored, dict(request.before)), then)]
+
+    def hold(self, connection: Connection, request: HoldRequest) -> list[Effect]:
+        """Make a retention hold, a named cursor without consumers, or move it forward: retention keeps later rows.
+
+        It is not kept in memory: the next request may go to any broker of the cell.
+        """
+        topic = self.require(request.topic)
+        if not request.name:
+            raise BrokerError("a hold has a name, by which it is moved and removed")
+        require_subscription_name(request.name)
+        position = None if request.position is None else position_of(request.position)
+        then = partial(self._answered, connection, request.request, "position")
+        return [Write(RetentionHold(request.name, topic.stored, position), then)]
+
+    def _answered(self, connection: Connection, request: int, key: str, outcome: Any) -> list[Effect]:
+        """Reply with the outcome under a key, or with the error."""
+        return self.core.reply(connection, request, outcome if isinstance(outcome, MilepostError) else {key: outcome})
 
     def require(self, name: str) -> Topic:
         topic = self.core.catalogue.require(name)
@@ -452,14 +468,16 @@ class DurableTopics:
     def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
         """Called when a commit is done or has failed: run the continuations, and deliver the new rows of the log."""
         effects: list[Effect] = []
-        with self.core.catalogue.predicates.attempt({}):
-            for then, outcome in results:
-                try:
-                    effects += then(outcome)
-                except Uncompiled as missing:
-                    effects += self.core.attempts.put_off(missing, partial(then, outcome))
-                except Exception:  # a broker fault: only this request suffers
-                    log.exception("what the store did could not be dealt with")
+        predicates = self.core.predicates
+        predicates.results = {}  # as in `Predicates.run`, once for all of them
+        for then, outcome in results:
+            try:
+                effects += then(outcome)
+            except Uncompiled as missing:
+                effects += predicates.put_off(missing, partial(then, outcome))
+            except Exception:  # a broker fault: only this request suffers
+                log.exception("the outcome of an operation of the store could not be handled")
+        predicates.results = None
         settled, self._settled = self._settled, {}
         if settled:
             effects.append(Acknowledge(settled))
@@ -484,22 +502,6 @@ class DurableTopics:
     def tick(self, now: float) -> list[Effect]:
         """Called about once a second."""
         return self.subscriptions.tick(now) + self.counts.tick(now)
-
-    # Answers
-
-    def replied(self, connection: Connection, request: int, value: Any) -> list[Effect]:
-        return [Say(connection, Reply(request=request, value=value))] if connection.open else []
-
-    def failed(self, connection: Connection, request: int, error: MilepostError) -> list[Effect]:
-        self.core.errors[error.code] += 1
-        return [Say(connection, failure(error, request=request))] if connection.open else []
-
-    def _answered(
-        self, connection: Connection, request: int, value: Callable[[Any], Any], outcome: Any
-    ) -> list[Effect]:
-        if isinstance(outcome, MilepostError):
-            return self.failed(connection, request, outcome)
-        return self.replied(connection, request, value(outcome))
 
 
 def _retention(given: dict[str, Any]) -> Retention:
