@@ -232,9 +232,9 @@ class Broker:
         topic = put.topic
         plain = alone and put.error is None and not (key or more)
         if plain and not topic.stored and self.free():
-            self._arrived(examine_one(put))
+            self._take(self.core.arrived, *examine_one(put))
         else:
-            self._later(put)
+            self.later(put)
             plain = plain and bool(topic.stored)
         if plain:
             self._fast_path.went(peer, connection, topic, data)
@@ -253,7 +253,7 @@ class Broker:
         if self._workers is not None or peer.jobs:
             self._give(peer, connection, put)
         else:
-            self._later(put)
+            self.later(put)
 
     def _give(self, peer: Peer, connection: Connection, job: Put | Control | Enqueue) -> None:
         peer.jobs += 1
@@ -266,11 +266,8 @@ class Broker:
         if len(peer.given) == 1:  # otherwise the matching thread has this peer's work already
             self._matching.give(peer, self._examine_given(peer), partial(self._examined, peer))
 
-    def row(self, row: RowPut) -> None:
-        """Take a put that the fast path has examined. It is stored with the round's other puts."""
-        self._later(row)
-
-    def _later(self, put: Put | RowPut) -> None:
+    def later(self, put: Put | RowPut) -> None:
+        """Take a put at the end of this round of the event loop; `RowPut`: the fast path has examined it."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._process)
@@ -337,22 +334,16 @@ class Broker:
         arrivals, self._arrivals = self._arrivals, []
         for kind, run in groupby(arrivals, key=type):
             if kind is RowPut:
-                self._append_rows(list(run))  # type: ignore[arg-type]
+                self._take(self.core.durable.append_rows, list(run))
                 continue
             for examined in examine(list(run), self.settings.join_bytes):  # type: ignore[arg-type]
-                self._arrived(examined)
+                self._take(self.core.arrived, *examined)
 
-    def _append_rows(self, rows: list[RowPut]) -> None:
+    def _take(self, event: Callable[..., list[Effect]], *given: Any) -> None:
         try:
-            self.run(self.core.durable.append_rows(rows))
-        except Exception:  # a broker fault, as below
-            log.exception("%d rows could not be stored", len(rows))
-
-    def _arrived(self, examined: Examined) -> None:
-        try:
-            self.run(self.core.arrived(*examined))
-        except Exception:  # a broker fault: only this batch is affected
-            log.exception("a batch could not be delivered")
+            self.run(event(*given))
+        except Exception:  # a broker fault: only these puts are affected
+            log.exception("puts could not be stored or delivered")
 
     def _examine_given(self, peer: Peer) -> Generator[None, None, _Result]:
         """In the matching thread: examine some puts of a connection."""
@@ -398,7 +389,7 @@ class Broker:
             peers, results = self._finished.popleft()
             for result in results:
                 if isinstance(result, Examined):
-                    self._arrived(result)
+                    self._take(self.core.arrived, *result)
                 else:
                     result[0].answered(result[1])
             for peer in peers:
@@ -515,7 +506,7 @@ class Broker:
         if late:
             return  # this process was suspended: frames that clients sent meanwhile are not read yet
         self.run(
-            self.core.scan(
+            self.core.liveness.scan(
                 now,
                 lambda connection: int(connection.channel.partial),
                 lambda connection: int(connection.channel.waiting),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -27,7 +26,7 @@ from milepost.broker.core.predicates import Cache
 from milepost.broker.core.put import Put, RowPut
 from milepost.broker.core.queues.transactions import QueueTransactions
 from milepost.broker.core.sessions.connection import Connection
-from milepost.broker.core.sessions.liveness import Bytes, Liveness
+from milepost.broker.core.sessions.liveness import Liveness
 from milepost.broker.core.sessions.publishers import Publishers
 from milepost.broker.core.statistics import described, statistics
 from milepost.broker.core.topics.backlog import Backlog
@@ -81,7 +80,6 @@ REQUESTS: Final = (
     Declare, Delete, Subscribe, Unsubscribe, Positions, ListTopics, StatusRequest, Trim, Look, HoldRequest, Publish,
     Unstage, PublishedEpoch, *ADMINISTRATION,
 )  # fmt: skip
-_UNSENT: Final[Bytes] = attrgetter("unsent")
 
 
 class Core:
@@ -341,15 +339,12 @@ class Core:
         self.admission.give_back(puts, full, effects)
         return effects
 
-    def refuse(self, put: Put | RowPut, error: MilepostError) -> list[Effect]:
-        """Tell a publisher that a put is refused, and give its credit back. The connection stays open."""
+    def refuse(self, put: Put, error: MilepostError) -> list[Effect]:
+        """Tell a client that a put is refused, and give its credit back. The connection stays open."""
         connection = put.connection
-        if isinstance(put, Put):
-            if put.stage is not None:
-                return self.staging.refuse(put, put.stage, error)
-            if (put.more or connection.atomic is not None) and connection.open:
-                put.error = error
-                return self.durable.append(put)  # all parts of an atomic put are refused together, after the last
+        if put.stage is None and (put.more or connection.atomic is not None) and connection.open:
+            put.error = error
+            return self.durable.append(put)  # all parts of an atomic put are refused together, after the last
         return self.tell_refused(put, error)
 
     def tell_refused(self, put: Put | RowPut, error: MilepostError) -> list[Effect]:
@@ -359,8 +354,11 @@ class Core:
         connection, topic = put.connection, put.topic
         if not connection.open:
             return []
-        name = topic.name if topic is not None else ""
-        effects: list[Effect] = [Say(connection, failure(error, put=put.number, topic=name))]
+        if isinstance(put, Put) and put.stage is not None:
+            told = failure(error, request=put.stage.request)
+        else:
+            told = failure(error, put=put.number, topic=topic.name if topic is not None else "")
+        effects: list[Effect] = [Say(connection, told)]
         self.admission.give_credit(connection, put.size, effects)
         return effects
 
@@ -395,10 +393,6 @@ class Core:
                 connection, TimedOut(f"no complete HELLO within {self.settings.handshake_s:g} s of connecting")
             )
         return effects + self.durable.tick(now) + self.queues.leases.tick(now) if self.durable.on else effects
-
-    def scan(self, now: float, partial: Bytes, waiting: Bytes = _UNSENT) -> list[Effect]:
-        """Called several times a heartbeat: see `Liveness`."""
-        return self.liveness.scan(now, partial, waiting)
 
     # Figures
 

@@ -12,7 +12,7 @@ delivered before, or may have been, are sent only after their move is stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -121,6 +121,15 @@ class Acknowledgements:
     def blocked(self, subscription: LogSubscription) -> bool:
         """Whether a commit is moving the cursors of a subscription, or waits to."""
         return subscription.settling or bool(subscription.parked)
+
+    def when_free(
+        self, subscription: LogSubscription, move: Callable[[list[Effect]], None], effects: list[Effect]
+    ) -> None:
+        """Make a move now, or when no commit is moving the cursors any more."""
+        if self.blocked(subscription):
+            subscription.deferred.append(move)
+        else:
+            move(effects)
 
     def move(
         self,
@@ -239,10 +248,7 @@ class Acknowledgements:
 
     def count_first(self, subscription: LogSubscription, sending: list[Sending], effects: list[Effect]) -> None:
         """Store which rows clients hold, and send the rows after that."""
-        if self.blocked(subscription):
-            subscription.deferred.append(partial(self._count_now, subscription, sending))
-        else:
-            self._count_now(subscription, sending, effects)
+        self.when_free(subscription, partial(self._count_now, subscription, sending), effects)
 
     def _count_now(self, subscription: LogSubscription, sending: list[Sending], effects: list[Effect]) -> None:
         taken = Acknowledged(NO_MEMBER, 0, sending=sending)

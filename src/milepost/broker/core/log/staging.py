@@ -9,12 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from milepost import limits, operations
-from milepost.broker.core.effects import Effect, Say, Write
+from milepost.broker.core.effects import Effect, Write
 from milepost.broker.core.sessions.connection import Connection
 from milepost.broker.core.topics.topic import Topic
 from milepost.errors import BrokerError, InvalidValue, MilepostError, NotDurable
 from milepost.wire import Publish, PublishedEpoch, Stage, Unstage
-from milepost.wire.control import failure
 from milepost.wire.stage import NUMBER_MOST
 
 if TYPE_CHECKING:
@@ -28,9 +27,9 @@ class Staging:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def require(self, topic: Topic | None, stage: Stage) -> None:
+    def require(self, topic: Topic, stage: Stage) -> None:
         """Raise for an invalid STAGE; its batch is not checked here."""
-        if topic is not None and not topic.stored:
+        if not topic.stored:
             raise NotDurable(f"topic {topic.name!r} is live, and nothing is staged for one; declare a durable one")
         require_sink(stage.sink)
         for what, number in (("epoch", stage.epoch), ("part", stage.part), ("attempt", stage.attempt)):
@@ -48,7 +47,7 @@ class Staging:
 
     def _staged(self, put: Put, stage: Stage, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self.refuse(put, stage, outcome)
+            return self._core.tell_refused(put, outcome)
         if outcome.how == "staged":
             self._core.totals["rows_staged"] += outcome.rows
         connection = put.connection
@@ -58,17 +57,6 @@ class Staging:
         value = {"rows": outcome.rows, "how": outcome.how}
         effects = self._core.reply(connection, stage.request, value)
         self._core.admission.give_credit(connection, put.size, effects)
-        return effects
-
-    def refuse(self, put: Put, stage: Stage, error: MilepostError) -> list[Effect]:
-        """Tell a client that its batch cannot be staged, and give its credit back."""
-        core, connection = self._core, put.connection
-        core.errors[error.code] += 1
-        core.totals["batches_refused"] += 1
-        if not connection.open:
-            return []
-        effects: list[Effect] = [Say(connection, failure(error, request=stage.request))]
-        core.admission.give_credit(connection, put.size, effects)
         return effects
 
     def asked(self, connection: Connection, request: Publish | Unstage | PublishedEpoch) -> list[Effect]:

@@ -256,11 +256,6 @@ class LogSubscription:
     def _pending_bytes(self) -> int:
         return sum(len(each.batch.data) for each in self.pending)
 
-    @property
-    def _held_up(self) -> bool:
-        """Whether so many rows wait for full members that no more are read for the others."""
-        return self._shared and self._pending_bytes >= PENDING_BYTES
-
     def reach(self, log: int) -> Reach:
         """The reach of a log; a log that appears later is read from its beginning."""
         found = self.reaches.get(log)
@@ -305,7 +300,8 @@ class LogSubscription:
         Rows to be read again count. New rows do not count with a predicate, as whether one matches is unknown and the
         search may take long, nor while reading waits for a full member.
         """
-        if self.where is None and (self.reading or (self.behind() is not None and not self._held_up)):
+        held_up = self._shared and self._pending_bytes >= PENDING_BYTES
+        if self.where is None and (self.reading or (self.behind() is not None and not held_up)):
             return True
         return self.returned() is not None
 

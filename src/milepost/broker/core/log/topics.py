@@ -7,7 +7,7 @@ outcomes to the continuations, in order, and they return the effects that follow
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -21,7 +21,6 @@ from milepost.broker.core.log.subscriptions import LogSubscriptions
 from milepost.broker.core.log.terms import require_subscription_name
 from milepost.broker.core.predicates import Uncompiled
 from milepost.broker.core.sessions.connection import Connection
-from milepost.broker.core.topics.pattern import require_name
 from milepost.broker.core.topics.topic import SLOW, Topic
 from milepost.errors import (
     BrokerError,
@@ -187,33 +186,18 @@ class DurableTopics:
         """Make or change a durable topic, in the store first."""
         if not self.on:
             raise NotDurable(f"topic {request.name[:80]!r} cannot be durable: {NO_STORE}")
-        if request.slow is not None and request.slow not in SLOW:
-            raise BrokerError(f"unknown slow-consumer policy {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
         retention = None if request.retain is None else _retention(request.retain)
-        catalogue = self.core.catalogue
-        topic = catalogue.topics.get(request.name)
-        if topic is None:
-            if request.schema is None:
-                raise UnknownTopic(f"there is no topic {request.name[:80]!r}; declare it with its schema first")
-            require_name(request.name)
-            limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
-            limits.require("TOPICS", len(catalogue.topics) + 1, "the topics of this broker")
-            schema = catalogue.predicates.schema(request.schema)
-            make = MakeTopic(
-                request.name, (str(schema.message_type or schema),), request.slow or SLOW[0], retention or Retention()
-            )
-            return [Write(make, partial(self._made, connection, request))]
-        if not topic.stored:
+        topic = self.core.topics.get(request.name)
+        if topic is not None and not topic.stored:
             raise NotDurable(f"topic {topic.name!r} is live; delete it first, or take another name for a durable one")
-        if request.durable is False:
+        if topic is not None and request.durable is False:
             raise BrokerError(f"topic {topic.name!r} is durable; delete it first to make it a live one")
-        text = None
-        if request.schema is not None:
-            limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
-            schema = catalogue.predicates.schema(request.schema)
-            if schema.fingerprint not in topic.versions:
-                catalogue.require_follows(topic, schema)
-                text = str(schema.message_type or schema)
+        schema = self.core.catalogue.new_schema(request)
+        text = None if schema is None else str(schema.message_type or schema)
+        if topic is None:
+            assert text is not None
+            make = MakeTopic(request.name, (text,), request.slow or SLOW[0], retention or Retention())
+            return [Write(make, partial(self._made, connection, request))]
         slow = request.slow if request.slow != topic.slow else None
         if text is None and slow is None and retention in (None, topic.retention):
             return self._declared(connection, request, topic, False)
@@ -388,10 +372,7 @@ class DurableTopics:
             error = LimitExceeded("PUT_PARTS", len(parts), limits.PUT_PARTS, "the parts of one put")
         if error is None:
             return self._append(connection, parts)
-        effects: list[Effect] = []
-        for part in parts:
-            effects += self.core.tell_refused(part, part.error or error)
-        return effects
+        return [effect for part in parts for effect in self.core.tell_refused(part, part.error or error)]
 
     def _append(self, connection: Connection, parts: list[Put]) -> list[Effect]:
         publisher = connection.publisher
@@ -415,7 +396,7 @@ class DurableTopics:
 
     def _appended(self, connection: Connection, parts: list[Put], outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self._not_appended(connection, parts, outcome)
+            return self._not_appended(parts, outcome)
         for part in parts:
             topic, rows = part.topic, len(part.batch)
             topic.rows_in += rows
@@ -428,23 +409,21 @@ class DurableTopics:
         self.core.totals["rows_repeated"] += outcome.repeated
         return []
 
-    def _not_appended(self, connection: Connection, parts: list[Put], error: MilepostError) -> list[Effect]:
+    def _not_appended(self, parts: Sequence[Put | RowPut], error: MilepostError) -> list[Effect]:
+        """Refuse puts of one connection."""
         if isinstance(error, Fenced | InDoubt):  # the client learns the outcome from its next high water
-            return self.core.refused(connection, error)
-        effects: list[Effect] = []
-        for part in parts:
-            effects += self.core.tell_refused(part, error)
-        return effects
+            return self.core.refused(parts[0].connection, error)
+        return [effect for part in parts for effect in self.core.tell_refused(part, error)]
 
     def _appended_rows(self, topic: Topic, rows: list[RowPut], outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
         if isinstance(outcome, MilepostError):
             for row in rows:
-                effects += self._row_refused(row, outcome)
+                effects += self._not_appended([row], outcome)
             return effects
         refused, repeated = outcome
         for place, error in refused.items():
-            effects += self._row_refused(rows[place], error)
+            effects += self._not_appended([rows[place]], error)
         if refused:
             rows = [row for place, row in enumerate(rows) if place not in refused]
         settled = self._settled
@@ -459,11 +438,6 @@ class DurableTopics:
         self._puts.setdefault(topic.number, []).extend(rows)
         self.core.totals["rows_repeated"] += repeated
         return effects
-
-    def _row_refused(self, row: RowPut, error: MilepostError) -> list[Effect]:
-        if isinstance(error, Fenced | InDoubt):  # as in `_not_appended`
-            return self.core.refused(row.connection, error)
-        return self.core.tell_refused(row, error)
 
     def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
         """Called when a commit is done or has failed: run the continuations, and deliver the new rows of the log."""
