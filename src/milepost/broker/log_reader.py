@@ -8,12 +8,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from milepost.batch import Batch
 from milepost.batch.header import fingerprint_of, rows_of
 from milepost.batch.neighbours import READ, join, join_encoded, runs
 from milepost.broker.core.log.portion import Portion
+from milepost.broker.core.log.reach import NO_OFFSETS, Offsets
 from milepost.broker.core.topics.topic import Version
 from milepost.errors import CorruptLog, QueryTooCostly
 from milepost.query import Predicate
@@ -28,8 +28,6 @@ ENOUGH_BYTES: Final = 2 << 20  # of matching rows, after which a read ends; anot
 SLICE_S: Final = 0.25  # seconds after which a read ends too: the reading threads are few
 MOST_BYTES: Final = 256 << 20  # of the log, after which a read without matches ends
 SINGLE: Final = 32  # consecutive entries of one row, after which more of them are expected
-
-Offsets = npt.NDArray[np.uint64]
 
 
 class Run(NamedTuple):
@@ -88,7 +86,7 @@ class LogReader(NamedTuple):
                     return found
         if not found:
             offset = max(offset, self._start())
-            found.append(Portion(self.log, offset, offset, None, _NONE))
+            found.append(Portion(self.log, offset, offset, None, NO_OFFSETS))
         return _joined(found)
 
     def read_only(self, wanted: Offsets) -> list[Portion]:
@@ -117,7 +115,7 @@ class LogReader(NamedTuple):
             elif int(following[0]) > offset:
                 offset = int(following[0])  # skip offsets that are not wanted
         reached = last + 1 if not found or size < ENOUGH_BYTES else offset
-        found.append(Portion(self.log, reached, reached, None, _NONE))
+        found.append(Portion(self.log, reached, reached, None, NO_OFFSETS))
         return found
 
     def _start(self) -> int:
@@ -166,7 +164,7 @@ class LogReader(NamedTuple):
         skip, most = max(0, offset - first), end - first
         start = first + skip
         if self.filtered and predicate is None:
-            yield Portion(self.log, start, end, None, _NONE, after)
+            yield Portion(self.log, start, end, None, NO_OFFSETS, after)
             return
         batch = join_encoded(datas, version.schema)
         if batch is None:
@@ -189,13 +187,10 @@ class LogReader(NamedTuple):
         if skip or end < there:
             chosen = chosen[(chosen >= skip) & (chosen < most)]
         if not len(chosen):
-            yield Portion(self.log, start, end, None, _NONE, after)
+            yield Portion(self.log, start, end, None, NO_OFFSETS, after)
             return
         taken = batch if len(chosen) == len(batch) else batch.take(chosen)
         yield Portion(self.log, start, end, taken, chosen.astype(np.uint64) + np.uint64(first), after)
-
-
-_NONE: Final[Offsets] = np.zeros(0, np.uint64)
 
 
 def _runs(entries: list[StoredEntry]) -> Iterator[Run]:
@@ -258,5 +253,5 @@ def _one(run: list[Portion]) -> list[Portion]:
     batch = join([part.batch for part in full]) if full else None
     if full and batch is None:
         return run
-    offsets = np.concatenate([part.offsets for part in full]) if full else _NONE
+    offsets = np.concatenate([part.offsets for part in full]) if full else NO_OFFSETS
     return [Portion(run[0].log, run[0].start, run[-1].next, batch, offsets, run[0].after)]

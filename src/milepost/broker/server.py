@@ -103,7 +103,7 @@ class Broker:
         """Open the store and listen. Raises `OSError` if the port is taken, a `MilepostError` if the store fails."""
         loop = asyncio.get_running_loop()
         address = parse_address(self.settings.listen)
-        self._loop = loop
+        self.loop = loop
         if self.settings.store:
             await self._open_store(str(address))
         try:
@@ -207,12 +207,8 @@ class Broker:
     ) -> None:
         await self.stop()
 
-    def next_round(self, call: Callable[[], None]) -> None:
-        """Call a function in the next round of the event loop."""
-        self._loop.call_soon(call)
-
     def _from_thread(self, call: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(call)
+        self.loop.call_soon_threadsafe(call)
 
     # Frames of peers
 
@@ -241,7 +237,7 @@ class Broker:
 
     def free(self) -> bool:
         """Whether a put may be examined at once: no other was, or waits to be, in this round of the loop."""
-        now = self._loop.time()  # uvloop's time is constant within a round, and in milliseconds
+        now = self.loop.time()  # uvloop's time is constant within a round, and in milliseconds
         if self._scheduled or now == self._round:
             return False
         self._round = now
@@ -270,7 +266,7 @@ class Broker:
         """Take a put at the end of this round of the event loop; `RowPut`: the fast path has examined it."""
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._process)
+            self.loop.call_soon(self._process)
         self._arrivals.append(put)
 
     def asked(self, peer: Peer, connection: Connection, message: Control | Enqueue) -> None:
@@ -322,10 +318,6 @@ class Broker:
                 if not self.core.memory.let_pass(connection):
                     break
                 peer.go_on()
-
-    def relieve_soon(self) -> None:
-        """Call `relieve` in the next round of the event loop."""
-        self._loop.call_soon(self.relieve)
 
     # Batches
 
@@ -382,7 +374,7 @@ class Broker:
     def _done(self, result: _Result) -> None:
         """In a worker: give results to the event loop, in order."""
         self._finished.append(result)
-        self._loop.call_soon_threadsafe(self._settle)
+        self.loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
         while self._finished:
@@ -431,7 +423,7 @@ class Broker:
                 elif type(effect) is Match:
                     self._matcher.run(effect)
                 elif type(effect) is Later:
-                    self._loop.call_soon(self._went_on, effect.connection, effect.then)
+                    self.loop.call_soon(self._went_on, effect.connection, effect.then)
                 else:
                     assert self._store is not None
                     self._store.run(effect)
@@ -440,7 +432,7 @@ class Broker:
                 effects += core.delivery.served(connection)
         if not self.settings.cut_through and core.delivery.turning and not self._turning:
             self._turning = True
-            self._loop.call_soon(self._turn)
+            self.loop.call_soon(self._turn)
         if self._waking is None and core.queues.waiting.some and not self._stopping.is_set():
             self._waking = self.clock.every(WAKE_S, self._wake)
 
@@ -468,7 +460,7 @@ class Broker:
     def _answered(self, connection: Connection) -> None:
         """Called when a request is answered: there may be room for the next one."""
         if connection.paused:
-            self._loop.call_soon(connection.receiver.go_on)
+            self.loop.call_soon(connection.receiver.go_on)
 
     def _choke(self, connection: Connection) -> None:
         """Stop reading from a client that does not read its answers."""

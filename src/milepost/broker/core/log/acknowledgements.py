@@ -247,10 +247,7 @@ class Acknowledgements:
             self.move(subscription, Acknowledged(NO_MEMBER, 0), effects, promised=False)
 
     def count_first(self, subscription: LogSubscription, sending: list[Sending], effects: list[Effect]) -> None:
-        """Store which rows clients hold, and send the rows after that."""
-        self.when_free(subscription, partial(self._count_now, subscription, sending), effects)
-
-    def _count_now(self, subscription: LogSubscription, sending: list[Sending], effects: list[Effect]) -> None:
+        """Store which rows clients hold, and send the rows after that; no commit may be moving the cursors."""
         taken = Acknowledged(NO_MEMBER, 0, sending=sending)
         if subscription.ended:
             self._unsent(subscription, taken, effects)

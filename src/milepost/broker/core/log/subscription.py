@@ -146,8 +146,11 @@ class LogSubscription:
 
     def handed_on(self, member: Member) -> dict[int, list[int]]:
         """The offsets of rows that a client has handed on, by log."""
-        found = {log: reach.handed_offsets(member.key) for log, reach in self.reaches.items()}
-        return {log: offsets for log, offsets in found.items() if offsets}
+        found: dict[int, list[int]] = {}
+        for log, reach in self.reaches.items():
+            for lot, places in reach.handed_on(member.key):
+                found.setdefault(log, []).extend(lot.offsets[places].tolist())
+        return found
 
     def release(self) -> None:
         """Let any client have the rows that were reserved for one that has not reconnected."""
@@ -367,7 +370,7 @@ class LogSubscription:
         # The lot may have changed during the read: keep only rows that are still `NOBODY`'s.
         places = places[(lot.owners[places] == NOBODY) & ~lot.done[places]]
         wanted = lot.offsets[places]
-        here: list[Offsets] = [_EMPTY]
+        here = [wanted[:0]]
         for part in found:
             if part.batch is None:
                 continue
@@ -609,9 +612,6 @@ class LogSubscription:
     def cursors(self) -> dict[int, int]:
         """The cursor of each log."""
         return {log: reach.cursor() for log, reach in self.reaches.items()}
-
-
-_EMPTY: Final[Offsets] = np.zeros(0, np.uint64)
 
 
 def _of(member: Member, chosen: Chosen) -> Chosen:

@@ -311,12 +311,15 @@ class LogSubscriptions:
             or (subscription.stored and not self._stored(subscription, effects))
         ):
             return
+        self._stop_serving(subscription, bool(subscription.stored), effects)
+
+    def _stop_serving(self, subscription: LogSubscription, release: bool, effects: list[Effect]) -> None:
         subscription.ended = True
         subscription.topic.leave(subscription)
         self._serving.pop(id(subscription), None)
         if self.named.get(subscription.name) is subscription:
             del self.named[subscription.name]
-        if subscription.stored:
+        if release:
             effects.append(self.releases.give(subscription.name, (subscription.stored, subscription.epoch)))
 
     def _stored(self, subscription: LogSubscription, effects: list[Effect]) -> bool:
@@ -354,16 +357,11 @@ class LogSubscriptions:
         if subscription.resumed is not None:
             self.core.catchups.ended(subscription, error, effects)
             return
-        subscription.ended = True
-        subscription.topic.leave(subscription)
-        self._serving.pop(id(subscription), None)
-        if self.named.get(subscription.name) is subscription:
-            del self.named[subscription.name]
+        release = bool(subscription.stored) and not isinstance(error, ServedElsewhere)
+        self._stop_serving(subscription, release, effects)
         self.core.memory.ended(subscription)
         members, subscription.members = subscription.members, {}
         subscription.pending.clear()
-        if subscription.stored and not isinstance(error, ServedElsewhere):
-            effects.append(self.releases.give(subscription.name, (subscription.stored, subscription.epoch)))
         for member in members.values():
             connection = member.connection
             if connection.members is not None and connection.members.pop(member.number, None) is not None:
@@ -399,7 +397,7 @@ class LogSubscriptions:
             else:
                 effects.append(deliver)
         if sending:
-            self.acks.count_first(subscription, sending, effects)
+            self.acks.when_free(subscription, partial(self.acks.count_first, subscription, sending), effects)
         if subscription.uncounted:
             self.acks.count(subscription, effects)
         if subscription.over:
@@ -464,7 +462,7 @@ class LogSubscriptions:
                 subscription.doom = gone(subscription.topic, log, expected, min(found.start, subscription.stop[log]))
                 break  # a read is complete, or ends with an error
             if found.start > expected:
-                self._tell_lost(subscription, log, expected, found.start, effects)
+                self._tell_lost(subscription, log, expected, found.start, found.start - expected, effects)
             if not subscription.take(found):
                 break
         if subscription.reach(log).next == before and subscription.reach(log).blocked is None:
@@ -494,7 +492,7 @@ class LogSubscriptions:
             return effects
         gone = subscription.take_again(chosen, outcome)
         if len(gone):
-            self._tell_lost(subscription, log, int(gone[0]), int(gone[-1]) + 1, effects, len(gone))
+            self._tell_lost(subscription, log, int(gone[0]), int(gone[-1]) + 1, len(gone), effects)
             lot = chosen.lot
             subscription.dead_letter(
                 lot, np.flatnonzero(np.isin(lot.offsets[: lot.count], gone)), subscription.moves + 1
@@ -525,18 +523,12 @@ class LogSubscriptions:
             self.end(subscription, subscription.doom, effects)
 
     def _tell_lost(
-        self,
-        subscription: LogSubscription,
-        log: int,
-        first: int,
-        after: int,
-        effects: list[Effect],
-        rows: int | None = None,
+        self, subscription: LogSubscription, log: int, first: int, after: int, rows: int, effects: list[Effect]
     ) -> None:
-        self.core.totals["rows_lost"] += after - first if rows is None else rows
+        self.core.totals["rows_lost"] += rows
         for member in subscription.members.values():
             lost = [[member.number, log, first, after]]
-            effects.append(Say(member.connection, Dropped({member.number: rows or after - first}, lost)))
+            effects.append(Say(member.connection, Dropped({member.number: rows}, lost)))
 
     def tick(self, now: float) -> list[Effect]:
         """Called about once a second: retry failed reads, and store cursors that moved without an acknowledgement."""

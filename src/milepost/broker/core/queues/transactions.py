@@ -58,7 +58,7 @@ class QueueTransactions(TransactionMachine):
         self.memory: Final = core.memory
         self.leases: ClientLeases = ClientLeases(self, core.settings.queue_lease_s)
         super().__init__(self.leases, core.totals)
-        self._types: dict[int, Schema] = {}  # by fingerprint
+        self.types: dict[int, Schema] = {}  # by fingerprint, as far as this broker knows
         self._looking: list[OpenTransaction] | None = None  # waiting for the types; None: they are not being read
 
     def begin(self) -> list[Effect]:
@@ -70,17 +70,12 @@ class QueueTransactions(TransactionMachine):
         if isinstance(outcome, MilepostError):
             log.warning("the message types of the store cannot be read: %s", outcome)
         else:
-            self._types = {each.schema.fingerprint: each.schema for each in outcome}
+            self.types = {each.schema.fingerprint: each.schema for each in outcome}
         effects: list[Effect] = []
         for transaction in waiting:
             transaction.busy = False
             effects += self.advance(transaction)
         return effects
-
-    @property
-    def used(self) -> bool:
-        """Whether queues are in use: there are message types, as far as this broker knows."""
-        return bool(self._types)
 
     def figures(self) -> dict[str, int]:
         """Current figures: transactions, waiting dequeues, and bytes of held ENQUEUE frames."""
@@ -107,7 +102,7 @@ class QueueTransactions(TransactionMachine):
         effects: list[Effect] = []
         match request:
             case DeclareType():
-                self._types[outcome.schema.fingerprint] = outcome.schema
+                self.types[outcome.schema.fingerprint] = outcome.schema
             case Dequeue() | Browse():
                 return self._say(connection, request.request, KeptReply(0, value, outcome.groups))
             case Decide():
@@ -224,7 +219,7 @@ class QueueTransactions(TransactionMachine):
                 raise InvalidValue(f"priority {said.priority}: takes a finite number")
             if said.due_us < 0 or said.ends_us < 0:
                 raise InvalidValue("a message is due, and ends, at a time after 1970")
-            schema = self._types.get(fingerprint_of(said.data))
+            schema = self.types.get(fingerprint_of(said.data))
             if schema is None:
                 if held.looked:
                     raise UnknownType(
