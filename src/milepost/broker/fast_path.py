@@ -198,5 +198,5 @@ class StoredFast:
         connection.puts += 1
         connection.heard = broker.clock.monotonic()
         data = bytes(self._shared[_HEAD:count])
-        broker.row(_new(RowPut, (connection, count, topic, self._schema, stamp, data, connection.puts)))
+        broker.later(_new(RowPut, (connection, count, topic, self._schema, stamp, data, connection.puts)))
         return True

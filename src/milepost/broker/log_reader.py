@@ -8,12 +8,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from milepost.batch import Batch
 from milepost.batch.header import fingerprint_of, rows_of
 from milepost.batch.neighbours import READ, join, join_encoded, runs
-from milepost.broker.core.log.subscription import Found
+from milepost.broker.core.log.portion import Portion
+from milepost.broker.core.log.reach import NO_OFFSETS, Offsets
 from milepost.broker.core.topics.topic import Version
 from milepost.errors import CorruptLog, QueryTooCostly
 from milepost.query import Predicate
@@ -28,8 +28,6 @@ ENOUGH_BYTES: Final = 2 << 20  # of matching rows, after which a read ends; anot
 SLICE_S: Final = 0.25  # seconds after which a read ends too: the reading threads are few
 MOST_BYTES: Final = 256 << 20  # of the log, after which a read without matches ends
 SINGLE: Final = 32  # consecutive entries of one row, after which more of them are expected
-
-Offsets = npt.NDArray[np.uint64]
 
 
 class Run(NamedTuple):
@@ -52,9 +50,9 @@ class LogReader(NamedTuple):
     versions: Mapping[int, tuple[Version, Predicate | None]]
     filtered: bool
 
-    def read(self, offset: int, stop: int | None = None) -> list[Found]:
+    def read(self, offset: int, stop: int | None = None) -> list[Portion]:
         """Read from an offset to before `stop`, until there are enough rows to hand out."""
-        found: list[Found] = []
+        found: list[Portion] = []
         scanned = matched = 0
         until = time.monotonic() + SLICE_S
         offset = max(offset, self._start())  # an entry may begin with rows that were trimmed
@@ -88,12 +86,12 @@ class LogReader(NamedTuple):
                     return found
         if not found:
             offset = max(offset, self._start())
-            found.append(Found(self.log, offset, offset, None, _NONE))
+            found.append(Portion(self.log, offset, offset, None, NO_OFFSETS))
         return _joined(found)
 
-    def read_only(self, wanted: Offsets) -> list[Found]:
-        """Read exactly these rows, as far as they still exist; the last `Found.next` is where the search ended."""
-        found: list[Found] = []
+    def read_only(self, wanted: Offsets) -> list[Portion]:
+        """Read exactly these rows, as far as they still exist; the last `Portion.next` is where the search ended."""
+        found: list[Portion] = []
         offset, last, size = max(int(wanted[0]), self._start()), int(wanted[-1]), 0
         while offset <= last and size < ENOUGH_BYTES:
             entries = self.store.read(self.topic, self.log, offset, max_bytes=READ_BYTES)
@@ -108,7 +106,7 @@ class LogReader(NamedTuple):
                     places = (rows - np.uint64(entry.first)).astype(np.intp)
                     batch = Batch.trusted(entry.data, version.schema).take(places)
                     size += len(batch.data)
-                    found.append(Found(self.log, entry.first, end, batch, rows))
+                    found.append(Portion(self.log, entry.first, end, batch, rows))
                 if offset > last or size >= ENOUGH_BYTES:
                     break
             following = wanted[np.searchsorted(wanted, np.uint64(offset)) :]
@@ -117,7 +115,7 @@ class LogReader(NamedTuple):
             elif int(following[0]) > offset:
                 offset = int(following[0])  # skip offsets that are not wanted
         reached = last + 1 if not found or size < ENOUGH_BYTES else offset
-        found.append(Found(self.log, reached, reached, None, _NONE))
+        found.append(Portion(self.log, reached, reached, None, NO_OFFSETS))
         return found
 
     def _start(self) -> int:
@@ -158,7 +156,7 @@ class LogReader(NamedTuple):
             )
         return found
 
-    def _found(self, run: Run, offset: int, stop: int | None) -> Iterator[Found]:
+    def _found(self, run: Run, offset: int, stop: int | None) -> Iterator[Portion]:
         """The rows of a run that match, from `offset` to before `stop`."""
         version, predicate = self._version(run.first, run.datas[0])
         first, there, datas, _, after = run
@@ -166,7 +164,7 @@ class LogReader(NamedTuple):
         skip, most = max(0, offset - first), end - first
         start = first + skip
         if self.filtered and predicate is None:
-            yield Found(self.log, start, end, None, _NONE, after)
+            yield Portion(self.log, start, end, None, NO_OFFSETS, after)
             return
         batch = join_encoded(datas, version.schema)
         if batch is None:
@@ -175,7 +173,7 @@ class LogReader(NamedTuple):
             return
         if not self.filtered:
             rows = batch.slice(skip, most) if skip or end < there else batch
-            yield Found(self.log, start, end, rows, np.arange(start, end, dtype=np.uint64), after)
+            yield Portion(self.log, start, end, rows, np.arange(start, end, dtype=np.uint64), after)
             return
         assert predicate is not None
         try:
@@ -189,13 +187,10 @@ class LogReader(NamedTuple):
         if skip or end < there:
             chosen = chosen[(chosen >= skip) & (chosen < most)]
         if not len(chosen):
-            yield Found(self.log, start, end, None, _NONE, after)
+            yield Portion(self.log, start, end, None, NO_OFFSETS, after)
             return
         taken = batch if len(chosen) == len(batch) else batch.take(chosen)
-        yield Found(self.log, start, end, taken, chosen.astype(np.uint64) + np.uint64(first), after)
-
-
-_NONE: Final[Offsets] = np.zeros(0, np.uint64)
+        yield Portion(self.log, start, end, taken, chosen.astype(np.uint64) + np.uint64(first), after)
 
 
 def _runs(entries: list[StoredEntry]) -> Iterator[Run]:
@@ -234,14 +229,14 @@ def _apart(run: Run) -> Iterator[Run]:
         first = end
 
 
-def _joined(found: list[Found]) -> list[Found]:
+def _joined(found: list[Portion]) -> list[Portion]:
     """Join small neighbours of one schema, and parts without rows with the part before them."""
     sizes = [0 if part.batch is None else len(part.batch.data) for part in found]
     rows = [len(part.offsets) for part in found]
     return [one for run in runs(found, sizes, rows, READ, _follows) for one in _one(run)]
 
 
-def _follows(run: list[Found], part: Found) -> bool:
+def _follows(run: list[Portion], part: Portion) -> bool:
     if run[-1].next != part.start or part.after is not None:
         return False
     if part.batch is None:
@@ -250,13 +245,13 @@ def _follows(run: list[Found], part: Found) -> bool:
     return before.schema is part.batch.schema
 
 
-def _one(run: list[Found]) -> list[Found]:
+def _one(run: list[Portion]) -> list[Portion]:
     """Join the parts of a run into one, or return them unchanged when that exceeds a limit of batches."""
     if len(run) == 1:
         return run
     full = [part for part in run if part.batch is not None]
-    batch = join([part.batch for part in full if part.batch is not None]) if full else None
+    batch = join([part.batch for part in full]) if full else None
     if full and batch is None:
         return run
-    offsets = np.concatenate([part.offsets for part in full]) if full else _NONE
-    return [run[0]._replace(next=run[-1].next, batch=batch, offsets=offsets)]
+    offsets = np.concatenate([part.offsets for part in full]) if full else NO_OFFSETS
+    return [Portion(run[0].log, run[0].start, run[-1].next, batch, offsets, run[0].after)]

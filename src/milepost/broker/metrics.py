@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from functools import reduce
+from operator import getitem
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -22,22 +24,70 @@ ANSWER_SECONDS: Final = 5.0  # for the loop to give its figures; Prometheus wait
 TOPIC_LABELS: Final = 1_000  # topics with their own series: Prometheus keeps each series for weeks
 OTHER_TOPICS: Final = "(others)"  # label for the sums of all other topics; no topic can have this name
 
-_TOTALS: Final = {
-    "rows_in": ("milepost_rows_received", "Rows taken from publishers."),
-    "rows_out": ("milepost_rows_delivered", "Rows sent to subscribers; a row that goes to two of them counts twice."),
-    "bytes_in": ("milepost_bytes_received", "Bytes of batches taken from publishers."),
-    "bytes_out": ("milepost_bytes_delivered", "Bytes of batches sent to subscribers."),
-    "batches_in": ("milepost_batches_received", "Batches taken from publishers."),
-    "rows_dropped": ("milepost_rows_dropped", "Rows that slow subscribers will never get."),
-    "batches_refused": ("milepost_batches_refused", "Batches that were not taken: damaged, or against their schema."),
-    "puts_throttled": ("milepost_puts_throttled", "Batches whose publisher had to wait, because a subscriber is slow."),
-    "rows_staged": ("milepost_rows_staged", "Rows stored for an epoch that was not published yet."),
-    "epochs_published": ("milepost_epochs_published", "Epochs of sinks whose rows are seen now."),
-    "messages_enqueued": ("milepost_queue_messages_enqueued", "Messages that transactions have put into queues."),
-    "messages_dequeued": ("milepost_queue_messages_dequeued", "Messages that transactions have taken out of queues."),
-    "queue_transactions": ("milepost_queue_transactions_begun", "Transactions on queues that clients have begun."),
-    "queue_commits": ("milepost_queue_transactions_committed", "Transactions on queues that were committed."),
-    "queue_aborts": ("milepost_queue_transactions_aborted", "Transactions on queues that were undone."),
+# Metrics with one value: where it is in the figures, the name, and the help text.
+_COUNTERS: Final = {
+    "connections.accepted": ("milepost_connections_accepted", "Clients so far."),
+    "connections_refused": (
+        "milepost_connections_refused",
+        "Connections not taken, or closed to make room for others.",
+    ),
+    "totals.rows_in": ("milepost_rows_received", "Rows taken from publishers."),
+    "totals.rows_out": (
+        "milepost_rows_delivered",
+        "Rows sent to subscribers; a row that goes to two of them counts twice.",
+    ),
+    "totals.bytes_in": ("milepost_bytes_received", "Bytes of batches taken from publishers."),
+    "totals.bytes_out": ("milepost_bytes_delivered", "Bytes of batches sent to subscribers."),
+    "totals.batches_in": ("milepost_batches_received", "Batches taken from publishers."),
+    "totals.rows_dropped": ("milepost_rows_dropped", "Rows that slow subscribers will never get."),
+    "totals.batches_refused": (
+        "milepost_batches_refused",
+        "Batches that were not taken: damaged, or against their schema.",
+    ),
+    "totals.puts_throttled": (
+        "milepost_puts_throttled",
+        "Batches whose publisher had to wait, because a subscriber is slow.",
+    ),
+    "totals.rows_staged": ("milepost_rows_staged", "Rows stored for an epoch that was not published yet."),
+    "totals.epochs_published": ("milepost_epochs_published", "Epochs of sinks whose rows are seen now."),
+    "totals.messages_enqueued": (
+        "milepost_queue_messages_enqueued",
+        "Messages that transactions have put into queues.",
+    ),
+    "totals.messages_dequeued": (
+        "milepost_queue_messages_dequeued",
+        "Messages that transactions have taken out of queues.",
+    ),
+    "totals.queue_transactions": (
+        "milepost_queue_transactions_begun",
+        "Transactions on queues that clients have begun.",
+    ),
+    "totals.queue_commits": ("milepost_queue_transactions_committed", "Transactions on queues that were committed."),
+    "totals.queue_aborts": ("milepost_queue_transactions_aborted", "Transactions on queues that were undone."),
+}
+_GAUGES: Final = {
+    "uptime_s": ("milepost_uptime_seconds", "Since the broker was started."),
+    "connections.open": ("milepost_connections", "Clients connected now."),
+    "connections.greeting": ("milepost_connections_greeting", "Of these, clients that have not introduced themselves."),
+    "backlogs.rows": ("milepost_backlog_rows", "Rows that wait for their subscribers."),
+    "backlogs.bytes": ("milepost_backlog_bytes", "Bytes that wait for their subscribers."),
+    "memory.held": (
+        "milepost_memory_held_bytes",
+        "Bytes held for connections: frames, puts, requests, deliveries and answers under way.",
+    ),
+    "queueing.transactions": ("milepost_queue_transactions", "Transactions on queues under way."),
+    "queueing.waiting": ("milepost_queue_dequeues_waiting", "Dequeues that wait for a message."),
+    "subscriptions_total": ("milepost_subscriptions", "Subscriptions now."),
+    "topics_total": ("milepost_topics", "Topics now."),
+}
+_COUNTED: Final = {
+    "queues_total": ("milepost_queues", "Queues now."),
+    "queues_uncounted": ("milepost_queues_uncounted", "Queues not counted yet."),
+    "lags_total": ("milepost_named_subscriptions", "Named subscriptions now."),
+    "lags_other": (
+        "milepost_subscription_others_lag_rows",
+        "Lag of named subscriptions without a series of their own.",
+    ),
 }
 _TOPICS: Final = {
     "rows_in": ("milepost_topic_rows_received", "Rows taken, by topic."),
@@ -87,45 +137,16 @@ class BrokerCollector(Collector):
         yield InfoMetricFamily(
             "milepost", "The broker.", {"name": str(figures["name"]), "version": str(figures["version"])}
         )
-        yield GaugeMetricFamily("milepost_uptime_seconds", "Since the broker was started.", figures["uptime_s"])
-        connections = figures["connections"]
-        yield GaugeMetricFamily("milepost_connections", "Clients connected now.", connections["open"])
+        yield from _plain(CounterMetricFamily, _COUNTERS, figures)
+        errors = CounterMetricFamily("milepost_errors", "Errors told to clients, by code.", labels=["code"])
+        for code, count in sorted(figures["errors"].items()):
+            errors.add_metric([code], count)
+        yield errors
+        yield from _plain(GaugeMetricFamily, _GAUGES, figures)
+        throttling = sum(1 for client in figures["clients"] if client["throttles"])
         yield GaugeMetricFamily(
-            "milepost_connections_greeting",
-            "Of these, clients that have not introduced themselves.",
-            connections["greeting"],
+            "milepost_clients_throttling", "Subscribers so slow now that publishers wait for them.", throttling
         )
-        yield CounterMetricFamily("milepost_connections_accepted", "Clients so far.", connections["accepted"])
-        yield CounterMetricFamily(
-            "milepost_connections_refused",
-            "Connections not taken, or closed to make room for others.",
-            figures["connections_refused"],
-        )
-        yield _by_code("milepost_errors", "Errors told to clients, by code.", figures["errors"])
-        for key, (name, words) in _TOTALS.items():
-            yield CounterMetricFamily(name, words, figures["totals"][key])
-        backlogs = figures["backlogs"]
-        yield GaugeMetricFamily("milepost_backlog_rows", "Rows that wait for their subscribers.", backlogs["rows"])
-        yield GaugeMetricFamily("milepost_backlog_bytes", "Bytes that wait for their subscribers.", backlogs["bytes"])
-        yield GaugeMetricFamily(
-            "milepost_memory_held_bytes",
-            "Bytes held for connections: frames, puts, requests, deliveries and answers under way.",
-            figures["memory"]["held"],
-        )
-        queueing = figures["queueing"]
-        yield GaugeMetricFamily(
-            "milepost_queue_transactions", "Transactions on queues under way.", queueing["transactions"]
-        )
-        yield GaugeMetricFamily(
-            "milepost_queue_dequeues_waiting", "Dequeues that wait for a message.", queueing["waiting"]
-        )
-        yield GaugeMetricFamily(
-            "milepost_clients_throttling",
-            "Subscribers so slow now that publishers wait for them.",
-            sum(1 for client in figures["clients"] if client["throttles"]),
-        )
-        yield GaugeMetricFamily("milepost_subscriptions", "Subscriptions now.", figures["subscriptions_total"])
-        yield GaugeMetricFamily("milepost_topics", "Topics now.", figures["topics_total"])
         yield from self._topics(figures["topics"], figures["topics_other"])
         if figures["counted_us"]:
             yield from _counted(figures)
@@ -210,24 +231,18 @@ def _counted(figures: Mapping[str, Any]) -> Iterator[Metric]:
     for state in DEPTHS:
         others.add_metric([state], figures["queues_other"][state])
     yield others
-    yield GaugeMetricFamily("milepost_queues", "Queues now.", figures["queues_total"])
-    yield GaugeMetricFamily("milepost_queues_uncounted", "Queues not counted yet.", figures["queues_uncounted"])
+    yield from _plain(GaugeMetricFamily, _COUNTED, figures)
     lag = GaugeMetricFamily(
         "milepost_subscription_lag_rows", "Rows before a named subscription.", labels=["topic", "subscription"]
     )
     for each in figures["lags"]:
         lag.add_metric([each["topic"], each["name"]], each["rows"])
     yield lag
-    yield GaugeMetricFamily("milepost_named_subscriptions", "Named subscriptions now.", figures["lags_total"])
-    yield GaugeMetricFamily(
-        "milepost_subscription_others_lag_rows",
-        "Lag of named subscriptions without a series of their own.",
-        figures["lags_other"],
-    )
 
 
-def _by_code(name: str, words: str, counts: Mapping[str, int]) -> CounterMetricFamily:
-    metric = CounterMetricFamily(name, words, labels=["code"])
-    for code, count in sorted(counts.items()):
-        metric.add_metric([code], count)
-    return metric
+def _plain(
+    kind: Callable[..., Metric], table: Mapping[str, tuple[str, str]], figures: Mapping[str, Any]
+) -> Iterator[Metric]:
+    """The metrics of a table, each with one value."""
+    for path, (name, words) in table.items():
+        yield kind(name, words, reduce(getitem, path.split("."), cast("Any", figures)))

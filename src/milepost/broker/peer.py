@@ -85,7 +85,7 @@ class Peer:
                     return
                 if asked == MOST_ASKED:
                     self._hold(connection, frames[place:])
-                    broker.next_round(self.go_on)
+                    broker.loop.call_soon(self.go_on)
                     return
                 if frame.kind == _PUT:
                     if not connection.greeted:
@@ -150,7 +150,7 @@ class Peer:
         if connection.halted is None and (halt or broker.core.memory.over(connection)):
             connection.halted = broker.clock.monotonic()
             broker.halted[self] = None
-            broker.relieve_soon()
+            broker.loop.call_soon(broker.relieve)
 
     def answered(self, message: Control | Enqueue) -> None:
         """Handle a request whose earlier puts a worker has finished, unless an earlier request is not done yet."""
@@ -180,7 +180,7 @@ class Peer:
             broker.halted.pop(self, None)
             if connection.passes == PASSED:
                 broker.core.memory.passed(connection)
-                broker.relieve_soon()
+                broker.loop.call_soon(broker.relieve)
             held, self._held = self._held, []
             while self._back and connection.open and not connection.busy:
                 broker.said(connection, self._back.pop(0))

@@ -103,7 +103,7 @@ class Broker:
         """Open the store and listen. Raises `OSError` if the port is taken, a `MilepostError` if the store fails."""
         loop = asyncio.get_running_loop()
         address = parse_address(self.settings.listen)
-        self._loop = loop
+        self.loop = loop
         if self.settings.store:
             await self._open_store(str(address))
         try:
@@ -207,12 +207,8 @@ class Broker:
     ) -> None:
         await self.stop()
 
-    def next_round(self, call: Callable[[], None]) -> None:
-        """Call a function in the next round of the event loop."""
-        self._loop.call_soon(call)
-
     def _from_thread(self, call: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(call)
+        self.loop.call_soon_threadsafe(call)
 
     # Frames of peers
 
@@ -232,16 +228,16 @@ class Broker:
         topic = put.topic
         plain = alone and put.error is None and not (key or more)
         if plain and not topic.stored and self.free():
-            self._arrived(examine_one(put))
+            self._take(self.core.arrived, *examine_one(put))
         else:
-            self._later(put)
+            self.later(put)
             plain = plain and bool(topic.stored)
         if plain:
             self._fast_path.went(peer, connection, topic, data)
 
     def free(self) -> bool:
         """Whether a put may be examined at once: no other was, or waits to be, in this round of the loop."""
-        now = self._loop.time()  # uvloop's time is constant within a round, and in milliseconds
+        now = self.loop.time()  # uvloop's time is constant within a round, and in milliseconds
         if self._scheduled or now == self._round:
             return False
         self._round = now
@@ -253,7 +249,7 @@ class Broker:
         if self._workers is not None or peer.jobs:
             self._give(peer, connection, put)
         else:
-            self._later(put)
+            self.later(put)
 
     def _give(self, peer: Peer, connection: Connection, job: Put | Control | Enqueue) -> None:
         peer.jobs += 1
@@ -266,14 +262,11 @@ class Broker:
         if len(peer.given) == 1:  # otherwise the matching thread has this peer's work already
             self._matching.give(peer, self._examine_given(peer), partial(self._examined, peer))
 
-    def row(self, row: RowPut) -> None:
-        """Take a put that the fast path has examined. It is stored with the round's other puts."""
-        self._later(row)
-
-    def _later(self, put: Put | RowPut) -> None:
+    def later(self, put: Put | RowPut) -> None:
+        """Take a put at the end of this round of the event loop; `RowPut`: the fast path has examined it."""
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._process)
+            self.loop.call_soon(self._process)
         self._arrivals.append(put)
 
     def asked(self, peer: Peer, connection: Connection, message: Control | Enqueue) -> None:
@@ -326,10 +319,6 @@ class Broker:
                     break
                 peer.go_on()
 
-    def relieve_soon(self) -> None:
-        """Call `relieve` in the next round of the event loop."""
-        self._loop.call_soon(self.relieve)
-
     # Batches
 
     def _process(self) -> None:
@@ -337,22 +326,16 @@ class Broker:
         arrivals, self._arrivals = self._arrivals, []
         for kind, run in groupby(arrivals, key=type):
             if kind is RowPut:
-                self._append_rows(list(run))  # type: ignore[arg-type]
+                self._take(self.core.durable.append_rows, list(run))
                 continue
             for examined in examine(list(run), self.settings.join_bytes):  # type: ignore[arg-type]
-                self._arrived(examined)
+                self._take(self.core.arrived, *examined)
 
-    def _append_rows(self, rows: list[RowPut]) -> None:
+    def _take(self, event: Callable[..., list[Effect]], *given: Any) -> None:
         try:
-            self.run(self.core.durable.append_rows(rows))
-        except Exception:  # a broker fault, as below
-            log.exception("%d rows could not be stored", len(rows))
-
-    def _arrived(self, examined: Examined) -> None:
-        try:
-            self.run(self.core.arrived(*examined))
-        except Exception:  # a broker fault: only this batch is affected
-            log.exception("a batch could not be delivered")
+            self.run(event(*given))
+        except Exception:  # a broker fault: only these puts are affected
+            log.exception("puts could not be stored or delivered")
 
     def _examine_given(self, peer: Peer) -> Generator[None, None, _Result]:
         """In the matching thread: examine some puts of a connection."""
@@ -391,14 +374,14 @@ class Broker:
     def _done(self, result: _Result) -> None:
         """In a worker: give results to the event loop, in order."""
         self._finished.append(result)
-        self._loop.call_soon_threadsafe(self._settle)
+        self.loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
         while self._finished:
             peers, results = self._finished.popleft()
             for result in results:
                 if isinstance(result, Examined):
-                    self._arrived(result)
+                    self._take(self.core.arrived, *result)
                 else:
                     result[0].answered(result[1])
             for peer in peers:
@@ -440,7 +423,7 @@ class Broker:
                 elif type(effect) is Match:
                     self._matcher.run(effect)
                 elif type(effect) is Later:
-                    self._loop.call_soon(self._went_on, effect.connection, effect.then)
+                    self.loop.call_soon(self._went_on, effect.connection, effect.then)
                 else:
                     assert self._store is not None
                     self._store.run(effect)
@@ -449,7 +432,7 @@ class Broker:
                 effects += core.delivery.served(connection)
         if not self.settings.cut_through and core.delivery.turning and not self._turning:
             self._turning = True
-            self._loop.call_soon(self._turn)
+            self.loop.call_soon(self._turn)
         if self._waking is None and core.queues.waiting.some and not self._stopping.is_set():
             self._waking = self.clock.every(WAKE_S, self._wake)
 
@@ -477,7 +460,7 @@ class Broker:
     def _answered(self, connection: Connection) -> None:
         """Called when a request is answered: there may be room for the next one."""
         if connection.paused:
-            self._loop.call_soon(connection.receiver.go_on)
+            self.loop.call_soon(connection.receiver.go_on)
 
     def _choke(self, connection: Connection) -> None:
         """Stop reading from a client that does not read its answers."""
@@ -515,7 +498,7 @@ class Broker:
         if late:
             return  # this process was suspended: frames that clients sent meanwhile are not read yet
         self.run(
-            self.core.scan(
+            self.core.liveness.scan(
                 now,
                 lambda connection: int(connection.channel.partial),
                 lambda connection: int(connection.channel.waiting),

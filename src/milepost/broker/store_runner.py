@@ -22,7 +22,6 @@ from milepost.storage import Store, Writer
 
 if TYPE_CHECKING:
     from milepost.broker.core.sessions.connection import Connection
-    from milepost.broker.core.topics.topic import Topic
     from milepost.broker.server import Broker
 
 READERS: Final = 2  # threads: one long replay leaves the other for all other reads
@@ -162,15 +161,11 @@ class StoreRunner:
         self._answer(effect.then, read)
 
     def _asked(self, effect: Ask) -> dict[str, Any]:
-        topic, store = effect.topic, self.store
-        if effect.start is not None:
-            return {"position": store.resolve(topic.stored, effect.start)} | self._told(topic)
-        return self._told(topic)
-
-    def _told(self, topic: Topic) -> dict[str, Any]:
-        extents = self.store.extents(topic.stored)
-        return {
-            "logs": [{"log": number, **extent._asdict()} for number, extent in extents.get(topic.stored, {}).items()],
+        topic = effect.topic.stored
+        position = {} if effect.start is None else {"position": self.store.resolve(topic, effect.start)}
+        extents = self.store.extents(topic).get(topic, {})
+        return position | {
+            "logs": [{"log": number, **extent._asdict()} for number, extent in extents.items()],
             "subscriptions": [
                 {
                     "name": each.name,
@@ -179,7 +174,7 @@ class StoreRunner:
                     "created_us": each.created_us,
                     "cursor": {number: cursor.offset for number, cursor in each.cursors.items()},
                 }
-                for each in self.store.subscriptions(topic.stored)
+                for each in self.store.subscriptions(topic)
             ],
         }
 
@@ -206,7 +201,7 @@ class StoreRunner:
 
     def _answered(self, then: Callable[[Any], list[Effect]], outcome: Any) -> None:
         if not self._closed:
-            self._broker.run(self._broker.core.attempts.run(partial(then, outcome)))
+            self._broker.run(self._broker.core.predicates.run(partial(then, outcome)))
 
     def poll(self) -> None:
         """Learn what other brokers of a shared store have written."""

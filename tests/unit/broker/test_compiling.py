@@ -459,7 +459,7 @@ def test_what_other_brokers_did_waits_only_for_what_it_needs(tmp_path):
     later(rig)
 
     def hear(records, known):
-        rig.run(rig.core.attempts.run(lambda: rig.core.durable.polled(records, known)))
+        rig.run(rig.core.predicates.run(lambda: rig.core.durable.polled(records, known)))
 
     known = {kept.topic, beside.topic}
     hear([widened, grown, fresh_one], known)
@@ -566,8 +566,9 @@ def test_one_text_and_schema_is_compiled_once():
     results = finished(work)
     assert cache.compiled == 2
     assert isinstance(results["nosuch = 1", schema().fingerprint], QueryError)
-    with kept.attempt({}):
-        kept.require([(text, schema()), ("nosuch = 1", schema())])
+    kept.results = {}
+    kept.require([(text, schema()), ("nosuch = 1", schema())])
+    kept.results = None
     assert kept.compile(text, schema()) is kept.compile(text, schema())
     assert cache.compiled == 2
 
@@ -587,12 +588,12 @@ def test_what_an_attempt_has_does_not_depend_on_the_cache(monkeypatch):
     cache = PredicateCache()
     kept = Predicates(cache)
     text = fresh()
-    with pytest.raises(Uncompiled) as missing, kept.attempt({}):
+    kept.results = {}
+    with pytest.raises(Uncompiled) as missing:
         kept.require([(text, schema())])
-    results = finished(missing.value.work())
-    with kept.attempt(results):
-        kept.require([(text, schema())])
-        assert kept.compile(text, schema()) is results[text, schema().fingerprint]
+    results = kept.results = finished(missing.value.work())
+    kept.require([(text, schema())])
+    assert kept.compile(text, schema()) is results[text, schema().fingerprint]
     assert cache.compiled == 1
 
 

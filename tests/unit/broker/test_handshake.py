@@ -71,11 +71,11 @@ def test_who_falls_silent_or_is_stuck_in_a_frame_is_closed():
     for now in (30.0, 60.0, 90.0):
         rig.now = now
         rig.say(alive, Ping(1))
-        rig.run(rig.core.scan(now, lambda connection: 100 if connection is stuck else 0))
+        rig.run(rig.core.liveness.scan(now, lambda connection: 100 if connection is stuck else 0))
     assert rig.closed == {stuck}
     rig.now = 91.0
     rig.say(alive, Ping(2))
-    rig.run(rig.core.scan(91.0, lambda connection: 0))
+    rig.run(rig.core.liveness.scan(91.0, lambda connection: 0))
     assert rig.closed == {stuck, silent}
     assert isinstance(rig.last(alive), Pong)
 

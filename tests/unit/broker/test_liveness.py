@@ -14,7 +14,7 @@ def scans(rig, start, end, partial=lambda _: 0, waiting=None):
     for step in range(1, steps + 1):
         now = start + step * rig.core.liveness.interval_s
         rig.now = now
-        effects = rig.core.scan(now, partial, waiting) if waiting else rig.core.scan(now, partial)
+        effects = rig.core.liveness.scan(now, partial, waiting) if waiting else rig.core.liveness.scan(now, partial)
         rig.run(effects)
         for connection in rig.closed:
             closed.setdefault(connection, now)

@@ -13,8 +13,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 import milepost
 from milepost.batch import Batch, IdRun, Ids
 from milepost.broker.core.log import reach
+from milepost.broker.core.log.portion import Portion
 from milepost.broker.core.log.reach import Reach, State, packed, unpacked
-from milepost.broker.core.log.subscription import Acknowledged, Found, LogSubscription
+from milepost.broker.core.log.subscription import Acknowledged, LogSubscription
 from milepost.errors import AckMismatch
 
 SCHEMA = milepost.parse_schema("n: [offset: long]")
@@ -147,14 +148,14 @@ class StreamMachine(RuleBasedStateMachine):
             some = chosen.lot.offsets[chosen.places][:count]
             wanted = some.tolist()
             rows = batch_of(wanted, [self.publisher[each] for each in wanted])
-            end = Found(log, wanted[-1] + 1, wanted[-1] + 1, None, some[:0])
-            self.flight = chosen, subscription.returns, [Found(log, wanted[0], wanted[-1] + 1, rows, some), end]
+            end = Portion(log, wanted[-1] + 1, wanted[-1] + 1, None, some[:0])
+            self.flight = chosen, subscription.returns, [Portion(log, wanted[0], wanted[-1] + 1, rows, some), end]
         elif subscription.behind() is not None:
             first = subscription.reach(LOG).next
             end = min(first + count, len(self.publisher))
             wanted = [offset for offset in range(first, end) if self.publisher[offset]]
             rows = batch_of(wanted, [self.publisher[offset] for offset in wanted]) if wanted else None
-            self.flight = None, 0, [Found(LOG, first, end, rows, np.array(wanted, np.uint64))]
+            self.flight = None, 0, [Portion(LOG, first, end, rows, np.array(wanted, np.uint64))]
 
     @rule()
     def finish_reading(self):
@@ -165,7 +166,7 @@ class StreamMachine(RuleBasedStateMachine):
         if chosen is None:
             assert self.subscription.take(found[0])
         elif self.subscription.returns == returns:
-            assert not len(self.subscription.take_again(LOG, chosen, found))
+            assert not len(self.subscription.take_again(chosen, found))
 
     def read(self, count):
         self.begin_reading(count)
@@ -322,7 +323,7 @@ def test_what_was_not_handed_out_cannot_be_acknowledged():
     subscription.stored = 1
     member = subscription.join(connection(), 1, b"", 10, 0)
     other = subscription.join(connection(), 2, b"", 10, 0)
-    subscription.take(Found(LOG, 0, 3, batch_of([0, 1, 2], [5, 5, 5]), np.arange(3, dtype=np.uint64)))
+    subscription.take(Portion(LOG, 0, 3, batch_of([0, 1, 2], [5, 5, 5]), np.arange(3, dtype=np.uint64)))
     handed = list(subscription.hand_out())
     assert len(handed) == 1
     with pytest.raises(AckMismatch, match="not all of them are in this client's hands"):

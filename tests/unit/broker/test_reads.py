@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from milepost.broker.core.log.portion import Portion
 from milepost.broker.core.log.reach import Reach
-from milepost.broker.core.log.subscription import Found, LogSubscription
+from milepost.broker.core.log.subscription import LogSubscription
 from milepost.errors import StoreUnavailable
 from milepost.operations import Trim as TrimOperation
 from milepost.wire import Credit, Dropped, Ended, Failure, Look, RetentionHold, Subscribe, Unsubscribe
@@ -206,7 +207,7 @@ def stream_of(stop, starts=None):
 
 
 def found(log, start, end, after=None):
-    return Found(log, start, end, None, np.zeros(0, np.uint64), after)
+    return Portion(log, start, end, None, np.zeros(0, np.uint64), after)
 
 
 @pytest.mark.parametrize("stop", [None, {1: 10, 2: 10, 3: 10}])

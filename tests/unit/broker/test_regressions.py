@@ -224,7 +224,7 @@ def test_a_long_frame_on_a_slow_line_is_waited_for_and_a_drip_is_not():
     for now in range(30, 330, 30):
         here[slow] += 100_000
         here[drip] += 30
-        rig.run(rig.core.scan(float(now), lambda connection: here[connection]))
+        rig.run(rig.core.liveness.scan(float(now), lambda connection: here[connection]))
     assert rig.closed == {drip}
     assert slow.open
 

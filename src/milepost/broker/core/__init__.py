@@ -16,7 +16,7 @@
     rights/     principals
 
     memory      the account of all bytes that are held for connections
-    predicates  compiled predicates and schemas; attempts: runs an event again after a compilation that it needs
+    predicates  compiled predicates and schemas; runs an event again after a compilation that it needs
     statistics  all figures, with those that `counts` has the store count from time to time
 
 Matching and compiling run outside: a put has its snapshot (`Core.put`), and the results come back as events

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,20 +16,17 @@ import numpy as np
 from milepost.batch import Batch
 from milepost.batch.header import fingerprint_of
 from milepost.broker.core.admission import Admission
-from milepost.broker.core.attempts import Attempts
 from milepost.broker.core.delivery import Delivery
 from milepost.broker.core.effects import Close, Effect, Mend, Say
 from milepost.broker.core.log.catchups import CatchUps
-from milepost.broker.core.log.retention_holds import move_hold
 from milepost.broker.core.log.staging import Staging
 from milepost.broker.core.log.topics import DurableTopics
 from milepost.broker.core.memory import MemoryAccount
 from milepost.broker.core.predicates import Cache
 from milepost.broker.core.put import Put, RowPut
-from milepost.broker.core.queues.administration import administer
 from milepost.broker.core.queues.transactions import QueueTransactions
 from milepost.broker.core.sessions.connection import Connection
-from milepost.broker.core.sessions.liveness import Bytes, Liveness
+from milepost.broker.core.sessions.liveness import Liveness
 from milepost.broker.core.sessions.publishers import Publishers
 from milepost.broker.core.statistics import described, statistics
 from milepost.broker.core.topics.backlog import Backlog
@@ -81,11 +77,9 @@ if TYPE_CHECKING:
     from milepost.match import Matches
 
 REQUESTS: Final = (
-    Declare, Delete, Subscribe, Unsubscribe, Positions, ListTopics, StatusRequest, Ack, Trim, Look, HoldRequest,
-    Publish, Unstage,
-    PublishedEpoch, Dequeue, Finish, *ADMINISTRATION,
+    Declare, Delete, Subscribe, Unsubscribe, Positions, ListTopics, StatusRequest, Trim, Look, HoldRequest, Publish,
+    Unstage, PublishedEpoch, *ADMINISTRATION,
 )  # fmt: skip
-_UNSENT: Final[Bytes] = attrgetter("unsent")
 
 
 class Core:
@@ -100,7 +94,7 @@ class Core:
         self.version = version
         self.connections: dict[int, Connection] = {}
         self.catalogue = Catalogue(self.connections, cache)
-        self.attempts = Attempts(self.catalogue.predicates)
+        self.predicates = self.catalogue.predicates
         self.topics = self.catalogue.topics
         self.numbered = self.catalogue.numbered
         self.errors: Counter[str] = Counter()
@@ -193,6 +187,8 @@ class Core:
                     return [Mend(connection)]
                 case Enqueue():
                     return self.queues.enqueue(connection, message)
+                case Ack() | Dequeue() | Finish():  # they need no compilation
+                    return self._answer(connection, message, time_us)
                 case _ if isinstance(message, REQUESTS):
                     return self._asked(connection, message, time_us)
                 case _:
@@ -203,87 +199,79 @@ class Core:
     # Requests
 
     def _asked(self, connection: Connection, request: Any, time_us: int, *, again: bool = False) -> list[Effect]:
-        return self.attempts.run(partial(self._answer, connection, request, time_us, again), connection)
+        return self.predicates.run(partial(self._answer, connection, request, time_us, again), connection)
 
-    def _answer(self, connection: Connection, request: Any, time_us: int, again: bool) -> list[Effect]:
-        effects: list[Effect] = []
-        if isinstance(request, Subscribe) and request.resume is not None and self.durable.shared and not again:
-            # This broker may not know the current ends of other brokers' logs; their rows must not be missed.
-            return self.durable.learn(partial(self._learned, connection, request, time_us))
+    def _answer(self, connection: Connection, request: Any, time_us: int, again: bool = False) -> list[Effect]:
+        durable, effects = self.durable, list[Effect]()
         try:
-            later = self._asked_store(connection, request)
-            if later is not None:
-                return later  # the reply follows when the store has answered
             match request:
+                case Ack():
+                    return durable.subscriptions.acks.acknowledge(connection, request)
+                case Dequeue(peek=False) | Finish():
+                    return self.queues.asked(connection, request, connection.heard)
                 case Declare():
+                    topic = self.topics.get(request.name)
+                    if request.durable or (topic is not None and topic.stored and request.schema is not None):
+                        return durable.declare(connection, request)
+                    if request.retain is not None:
+                        raise NotDurable(f"topic {request.name[:80]!r} is live, and keeps nothing; declare it durable")
                     value: Any = self.catalogue.declare(connection, request, effects)
                 case Delete():
+                    topic = self.topics.get(request.name)
+                    if topic is not None and topic.stored:
+                        return durable.delete(connection, request, topic)
                     value = self.catalogue.delete(request, effects)
+                case Subscribe() if request.durable or request.name or request.stop is not None:
+                    return durable.subscriptions.subscribe(connection, request)
                 case Subscribe():
+                    if request.subscription in (connection.members or {}):
+                        raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
+                    if request.resume is not None and durable.shared and not again:
+                        # This broker may not know the current ends of other brokers' logs: no row may be missed.
+                        return durable.learn(partial(self._learned, connection, request, time_us))
                     self.catchups.require(request)
                     then = partial(self.catchups.subscribed, connection, request)
                     return self.catalogue.subscribe(connection, request, then)
+                case Unsubscribe() if request.name or request.subscription in (connection.members or {}):
+                    return durable.subscriptions.unsubscribe(connection, request)
                 case Unsubscribe():
                     self.catchups.left(connection, request.subscription)
                     return self.catalogue.unsubscribe(connection, request)
                 case Positions():
                     value = self.catchups.positions(connection)
                 case StatusRequest():
-                    return self.durable.counts.report(connection, request.request, time_us)
+                    return durable.counts.report(connection, request.request, time_us)
                 case ListTopics():
                     require_pattern(request.pattern)
                     value = [described(topic) for topic in self.catalogue.covered(request.pattern)]
+                case Trim():
+                    return durable.trim(connection, request)
+                case Look():
+                    return durable.look(connection, request)
+                case HoldRequest():
+                    return durable.hold(connection, request)
+                case Publish() | Unstage() | PublishedEpoch():
+                    return self.staging.asked(connection, request)
                 case _:
-                    raise ProtocolError(f"nothing answers {type(request).__name__.upper()}")
-            reply = Reply(request=request.request, value=value)
+                    return self.queues.administer(connection, request)
         except MilepostError as error:
-            if isinstance(error, UnknownTopic) and self.durable.shared and not again:
+            if isinstance(error, UnknownTopic) and durable.shared and not again:
                 # Another broker may have just made it, and its client may have reconnected here since.
-                return self.durable.learn(partial(self._learned, connection, request, time_us))
-            self.errors[error.code] += 1
-            return [*effects, Say(connection, failure(error, request=request.request))]
-        return [*effects, Say(connection, reply)]
+                return durable.learn(partial(self._learned, connection, request, time_us))
+            value = error
+        return effects + self.reply(connection, request.request, value)
 
     def _learned(self, connection: Connection, request: Any, time_us: int, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError) and isinstance(request, Subscribe) and request.resume is not None:
-            return self.durable.failed(connection, request.request, outcome)
+            return self.reply(connection, request.request, outcome)
         return self._asked(connection, request, time_us, again=True) if connection.open else []
 
-    def _asked_store(self, connection: Connection, request: Any) -> list[Effect] | None:
-        """Handle a request about durable topics, subscriptions or queues; None: it is another request."""
-        durable = self.durable
-        match request:
-            case Declare():
-                topic = self.topics.get(request.name)
-                if request.durable or (topic is not None and topic.stored and request.schema is not None):
-                    return durable.declare(connection, request)
-                if request.retain is not None:
-                    raise NotDurable(f"topic {request.name[:80]!r} is live, and keeps nothing; declare it durable")
-            case Delete():
-                topic = self.topics.get(request.name)
-                if topic is not None and topic.stored:
-                    return durable.delete(connection, request, topic)
-            case Subscribe() if request.durable or request.name or request.stop is not None:
-                return durable.subscriptions.subscribe(connection, request)
-            case Subscribe() if request.subscription in (connection.members or {}):
-                raise BrokerError(f"subscription {request.subscription} is there already; unsubscribe first")
-            case Unsubscribe() if request.name or request.subscription in (connection.members or {}):
-                return durable.subscriptions.unsubscribe(connection, request)
-            case Ack():
-                return durable.subscriptions.acknowledge(connection, request)
-            case Trim():
-                return durable.trim(connection, request)
-            case Look():
-                return durable.look(connection, request)
-            case HoldRequest():
-                return move_hold(durable, connection, request)
-            case Publish() | Unstage() | PublishedEpoch():
-                return self.staging.asked(connection, request)
-            case Dequeue(peek=False) | Finish():
-                return self.queues.asked(connection, request, connection.heard)
-            case _ if isinstance(request, (Dequeue, *ADMINISTRATION)):
-                return administer(self, connection, request)
-        return None
+    def reply(self, connection: Connection, request: int, value: Any) -> list[Effect]:
+        """Answer a request with a value or an error, if its client is still connected."""
+        if isinstance(value, MilepostError):
+            self.errors[value.code] += 1
+            return [Say(connection, failure(value, request=request))] if connection.open else []
+        return [Say(connection, Reply(request=request, value=value))] if connection.open else []
 
     # Rows
 
@@ -351,15 +339,12 @@ class Core:
         self.admission.give_back(puts, full, effects)
         return effects
 
-    def refuse(self, put: Put | RowPut, error: MilepostError) -> list[Effect]:
-        """Tell a publisher that a put is refused, and give its credit back. The connection stays open."""
+    def refuse(self, put: Put, error: MilepostError) -> list[Effect]:
+        """Tell a client that a put is refused, and give its credit back. The connection stays open."""
         connection = put.connection
-        if isinstance(put, Put):
-            if put.stage is not None:
-                return self.staging.refuse(put, put.stage, error)
-            if (put.more or connection.atomic is not None) and connection.open:
-                put.error = error
-                return self.durable.append(put)  # all parts of an atomic put are refused together, after the last
+        if put.stage is None and (put.more or connection.atomic is not None) and connection.open:
+            put.error = error
+            return self.durable.append(put)  # all parts of an atomic put are refused together, after the last
         return self.tell_refused(put, error)
 
     def tell_refused(self, put: Put | RowPut, error: MilepostError) -> list[Effect]:
@@ -369,8 +354,11 @@ class Core:
         connection, topic = put.connection, put.topic
         if not connection.open:
             return []
-        name = topic.name if topic is not None else ""
-        effects: list[Effect] = [Say(connection, failure(error, put=put.number, topic=name))]
+        if isinstance(put, Put) and put.stage is not None:
+            told = failure(error, request=put.stage.request)
+        else:
+            told = failure(error, put=put.number, topic=topic.name if topic is not None else "")
+        effects: list[Effect] = [Say(connection, told)]
         self.admission.give_credit(connection, put.size, effects)
         return effects
 
@@ -405,10 +393,6 @@ class Core:
                 connection, TimedOut(f"no complete HELLO within {self.settings.handshake_s:g} s of connecting")
             )
         return effects + self.durable.tick(now) + self.queues.leases.tick(now) if self.durable.on else effects
-
-    def scan(self, now: float, partial: Bytes, waiting: Bytes = _UNSENT) -> list[Effect]:
-        """Called several times a heartbeat: see `Liveness`."""
-        return self.liveness.scan(now, partial, waiting)
 
     # Figures
 

@@ -67,7 +67,7 @@ class Counts:
 
     def report(self, connection: Connection, request: int, time_us: int) -> list[Effect]:
         """Answer a client's `StatusRequest`."""
-        then = partial(self._core.durable.replied, connection, request)
+        then = partial(self._core.reply, connection, request)
         return self.ask(connection, connection.heard, time_us, then)
 
     def tick(self, now: float) -> list[Effect]:

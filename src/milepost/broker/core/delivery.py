@@ -39,7 +39,7 @@ class Delivery:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._turn: dict[int, Connection] = {}  # without cut-through: connections to serve at the next turn
+        self.turning: dict[int, Connection] = {}  # without cut-through: connections to serve at the next turn
 
     def send(
         self,
@@ -143,7 +143,7 @@ class Delivery:
             if not connection.open:
                 continue  # just closed as a slow consumer
             if connection.ready:
-                self._turn[connection.number] = connection
+                self.turning[connection.number] = connection
             backlog = connection.wait(Waiting(topic, batch, tags, size, held, place))
             memory.queued(connection)
             # A single large delivery does not make a connection slow.
@@ -180,20 +180,15 @@ class Delivery:
 
     def turn(self) -> list[Effect]:
         """Without cut-through: serve the connections that got rows since the last turn."""
-        served, self._turn = self._turn, {}
+        served, self.turning = self.turning, {}
         effects: list[Effect] = []
         for connection in served.values():
             effects += self._serve(connection)
         return effects
 
-    @property
-    def turning(self) -> bool:
-        """Whether `turn` has connections to serve."""
-        return bool(self._turn)
-
     def lost(self, connection: Connection, effects: list[Effect]) -> None:
         """Drop the backlog of a connection that is gone."""
-        self._turn.pop(connection.number, None)
+        self.turning.pop(connection.number, None)
         if connection.backlog is not None:
             self._core.admission.release(connection.backlog, effects)
             connection.backlog = None

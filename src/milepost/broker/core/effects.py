@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from milepost.broker.core.predicates import Work as Pieces
 from milepost.broker.core.sessions.connection import Connection
 from milepost.operations import Operation, Start, Work
 from milepost.wire import Control
@@ -16,6 +15,7 @@ from milepost.wire.payload import Buffer
 
 if TYPE_CHECKING:
     from milepost.batch import Batch
+    from milepost.broker.core.predicates import Work as Pieces
     from milepost.broker.core.topics.topic import Topic, Version
     from milepost.match import MaskSnapshot, Snapshot
 
@@ -69,7 +69,7 @@ class Mend(NamedTuple):
 
 
 class ReadLog(NamedTuple):
-    """Read rows of a log that match; `then` takes a list of `Found`, or the error.
+    """Read rows of a log that match; `then` takes a list of `Portion`, or the error.
 
     With `only`, read exactly these offsets, ascending. Otherwise read one piece of bounded size from `offset` on, and
     only rows before `stop`.

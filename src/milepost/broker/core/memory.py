@@ -187,10 +187,9 @@ class MemoryAccount:
 
     def may_read(self, subscription: LogSubscription) -> bool:
         """Whether more may be read for a subscription, given its client's rows and the memory that is left."""
-        if self.scarce and self.reads >= SCARCE_READS:
+        if self.held > self.enough and (self.reads >= SCARCE_READS or subscription.pending):
             return False
-        ahead = next(iter(subscription.members.values())).connection.ahead
-        return ahead < AHEAD_BYTES and not (self.scarce and subscription.pending)
+        return next(iter(subscription.members.values())).connection.ahead < AHEAD_BYTES
 
     # Messages of queues
 

@@ -1,8 +1,9 @@
 """Compiled `where` texts and schemas, as events need them.
 
 Compiling a long text takes a tenth of a second, and a pattern may match ten thousand schemas. An event that needs a
-predicate that is not compiled yet raises `Uncompiled` before it changes anything. `Attempts` has a thread compile it,
-and runs the event again with the results. Outside of an attempt, everything is compiled at once.
+predicate that is not compiled yet raises `Uncompiled` before it changes anything. `Predicates.run` has a thread compile
+it, and runs the event again with the results: the event sees everything that has changed in the meantime. Outside of
+such an attempt, everything is compiled at once.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
+from milepost.broker.core.effects import Compile, Effect
+from milepost.broker.core.sessions.connection import Connection
 from milepost.errors import MilepostError
 from milepost.query import Predicate, parse_schema
 from milepost.query.expression import compile_known
@@ -26,6 +29,7 @@ Results: TypeAlias = dict[Any, Any]
 """Predicates by text and fingerprint, and schemas by text; or the error of each."""
 Work: TypeAlias = Generator[None, None, Any]
 """Work in pieces: each step is short, and the return value is the outcome."""
+Event: TypeAlias = Callable[[], list[Effect]]
 
 
 class Cache(Protocol):
@@ -52,37 +56,40 @@ class Uncompiled(Exception):
         self.work = work
 
 
-class Attempt:
-    """A context for each request and each answer of the store. A class costs a third of a generator here."""
-
-    __slots__ = ("_before", "_predicates", "_results")
-
-    def __init__(self, predicates: Predicates, results: Results) -> None:
-        self._predicates = predicates
-        self._results = results
-
-    def __enter__(self) -> None:
-        self._before = self._predicates.exchange(self._results)
-
-    def __exit__(self, *_: object) -> None:
-        self._predicates.exchange(self._before)
-
-
 class Predicates:
     """Compiled predicates and schemas for the current event: the results of its attempt, and the shell's cache."""
 
     def __init__(self, cache: Cache) -> None:
         self.cache: Final = cache
-        self.results: Results | None = None  # of the attempt that is under way
+        self.results: Results | None = None  # of the attempt that is under way; None: there is none
 
-    def attempt(self, results: Results) -> Attempt:
-        """A context in which to run an event that can be run again."""
-        return Attempt(self, results)
-
-    def exchange(self, results: Results | None) -> Results | None:
-        """Set the results of the current attempt; returns those of the attempt around it."""
+    def run(self, event: Event, connection: Connection | None = None, known: Results | None = None) -> list[Effect]:
+        """Run an event. If it is a request of a `connection`, the connection's later frames wait for it."""
+        results: Results = {} if known is None else known
         before, self.results = self.results, results
-        return before
+        try:
+            return event()
+        except Uncompiled as missing:
+            return self.put_off(missing, event, connection, results)
+        finally:
+            self.results = before
+
+    def put_off(
+        self, missing: Uncompiled, event: Event, connection: Connection | None = None, known: Results | None = None
+    ) -> list[Effect]:
+        """Have a thread compile what an event needs, then run the event."""
+        if connection is not None:
+            connection.busy = True
+        return [Compile(connection, missing.work, partial(self._compiled, event, connection, known or {}))]
+
+    def _compiled(self, event: Event, connection: Connection | None, known: Results, outcome: Any) -> list[Effect]:
+        if connection is not None:
+            connection.busy = False
+            if not connection.open:
+                return []
+        if isinstance(outcome, MilepostError):
+            return event()  # a broker fault, which is logged: without an attempt, the event compiles at once
+        return self.run(event, connection, known | outcome)
 
     def require(self, wanted: Iterable[tuple[str, Schema]]) -> None:
         """Raise `Uncompiled` within an attempt, unless all these predicates are compiled."""

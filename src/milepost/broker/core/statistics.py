@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from milepost.broker.core.topics.topic import Topic
 
 TOTALS: Final = ("rows_in", "rows_out", "bytes_in", "bytes_out", "batches_in")
-QUEUE_TOTALS: Final = (
-    "messages_enqueued", "messages_dequeued", "queue_transactions", "queue_commits", "queue_aborts",
+OTHER_TOTALS: Final = (
+    "rows_dropped", "batches_refused", "puts_throttled", "rows_staged", "epochs_published", "messages_enqueued",
+    "messages_dequeued", "queue_transactions", "queue_commits", "queue_aborts",
+)  # fmt: skip
+CLIENT_FIGURES: Final = (
+    "name", "kind", "peer", "number", "rows_in", "rows_out", "bytes_in", "bytes_out", "frames_out", "dropped_rows",
 )  # fmt: skip
 DEPTHS: Final = ("waiting", "delayed", "taken")  # states of messages in queues
 WHERE_SHOWN: Final = 500  # characters of a predicate
@@ -45,7 +49,7 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
                 }
             )
     topics = list(core.topics.values())
-    counted = core.catalogue.past + Counter(_summed(topics))
+    counted = core.catalogue.past + Counter(summed(topics))
     lags = {topic.name: _lags(topic) for topic in topics if topic.log_subscriptions}
     return {
         "name": core.settings.name,
@@ -58,19 +62,11 @@ def statistics(core: Core, time_us: int) -> dict[str, Any]:
         },
         "topics": [_figures(topic, lags.get(topic.name, {})) for topic in topics[:LISTED]],
         "topics_total": len(topics),
-        "topics_other": _summed(topics[LISTED:]),
+        "topics_other": summed(topics[LISTED:]),
         "clients": [_client(each) for each in clients[:LISTED]],
         "subscriptions": subscriptions,
         "subscriptions_total": sum(len(each.subscriptions or ()) for each in clients),
-        "totals": {name: counted[name] for name in TOTALS}
-        | {
-            "rows_dropped": core.totals["rows_dropped"],
-            "batches_refused": core.totals["batches_refused"],
-            "puts_throttled": core.totals["puts_throttled"],
-            "rows_staged": core.totals["rows_staged"],
-            "epochs_published": core.totals["epochs_published"],
-        }
-        | {name: core.totals[name] for name in QUEUE_TOTALS},
+        "totals": {name: counted[name] for name in TOTALS} | {name: core.totals[name] for name in OTHER_TOTALS},
         "queueing": core.queues.figures(),
         "errors": dict(core.errors),
         "memory": {"held": core.memory.held, "limit": core.memory.limit, "refused": core.memory.refused},
@@ -125,13 +121,9 @@ def _behind_all(known: Counts, served: dict[str, dict[str, int]]) -> dict[str, A
     }
 
 
-def _summed(topics: list[Topic]) -> dict[str, int]:
+def summed(topics: list[Topic]) -> dict[str, int]:
+    """What topics add to the totals, also after they are deleted."""
     return {name: sum(getattr(topic, name) for topic in topics) for name in TOTALS}
-
-
-def totals(topic: Topic) -> dict[str, int]:
-    """What a topic adds to the totals, also after it is deleted."""
-    return {name: getattr(topic, name) for name in TOTALS}
 
 
 def described(topic: Topic) -> dict[str, Any]:
@@ -145,11 +137,7 @@ def _figures(topic: Topic, lags: dict[str, int]) -> dict[str, Any]:
         "number": topic.number,
         "slow": topic.slow,
         "subscriptions": len(topic),
-        "rows_in": topic.rows_in,
-        "rows_out": topic.rows_out,
-        "bytes_in": topic.bytes_in,
-        "bytes_out": topic.bytes_out,
-        "batches_in": topic.batches_in,
+        **summed([topic]),
         "durable": bool(topic.stored),
         "streams": len(topic.log_subscriptions),
         "behind": max(lags.values(), default=0),
@@ -173,23 +161,13 @@ def _behind(topic: Topic, subscription: LogSubscription) -> int:
 
 def _client(connection: Connection) -> dict[str, Any]:
     backlog = connection.backlog
-    return {
-        "name": connection.name,
-        "kind": connection.kind,
+    return {name: getattr(connection, name) for name in CLIENT_FIGURES} | {
         "principal": connection.principal.name,
-        "peer": connection.peer,
-        "number": connection.number,
         "publisher": connection.publisher.number,
         "subscriptions": len(connection.subscriptions or ()),
-        "rows_in": connection.rows_in,
-        "rows_out": connection.rows_out,
-        "bytes_in": connection.bytes_in,
-        "bytes_out": connection.bytes_out,
-        "frames_out": connection.frames_out,
         "queued_rows": backlog.rows if backlog is not None else 0,
-        "queued_bytes": backlog.bytes if backlog is not None else 0,
+        "queued_bytes": _queued(connection),
         "held_bytes": connection.held,
-        "dropped_rows": connection.dropped_rows,
         "throttles": bool(backlog is not None and backlog.holds),
     }
 

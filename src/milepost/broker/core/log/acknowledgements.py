@@ -12,12 +12,12 @@ delivered before, or may have been, are sent only after their move is stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from milepost import limits
-from milepost.broker.core.effects import Deliver, Effect, Mend, Say, Write
+from milepost.broker.core.effects import Deliver, Effect, Mend, Write
 from milepost.broker.core.log.member import NO_MEMBER, Member
 from milepost.broker.core.log.ranges import require_apart
 from milepost.broker.core.log.reach import Chosen
@@ -33,7 +33,7 @@ from milepost.errors import (
     UnknownSubscription,
 )
 from milepost.operations import Cursor, Move, Part
-from milepost.wire import Ack, Reply, Subscribe
+from milepost.wire import Ack, Subscribe
 
 if TYPE_CHECKING:
     from milepost.broker.core.log.subscriptions import LogSubscriptions
@@ -64,6 +64,7 @@ class Acknowledgements:
 
     def __init__(self, subscriptions: LogSubscriptions) -> None:
         self._subscriptions = subscriptions
+        self._core = subscriptions.core
 
     def _member(self, connection: Connection, request: Ack) -> tuple[LogSubscription, Member, bool]:
         """The member that acknowledges, and whether the ACK is new. Raises errors that show without looking at rows."""
@@ -90,7 +91,7 @@ class Acknowledgements:
         """Handle an ACK: rows are done, are to be redelivered, or were handed on."""
         subscription, member, new = self._member(connection, request)
         if not new:
-            return [Say(connection, Reply(request=request.request, value={"sequence": member.sequence}))]
+            return self._core.reply(connection, request.request, {"sequence": member.sequence})
         effects: list[Effect] = []
         if waits and self.blocked(subscription):
             subscription.deferred.append(partial(self._acknowledge_late, connection, request))
@@ -98,7 +99,7 @@ class Acknowledgements:
         try:
             done, again, handed = _chosen(subscription, member, request)
         except (AckMismatch, LimitExceeded) as error:
-            effects += self._subscriptions.durable.failed(connection, request.request, error)
+            effects += self._core.reply(connection, request.request, error)
             self._subscriptions.pump(subscription, effects)
             return effects
         member.sequence = request.sequence
@@ -113,13 +114,22 @@ class Acknowledgements:
             try:
                 effects += self.acknowledge(connection, request, waits=False)
             except MilepostError as error:
-                effects += self._subscriptions.durable.failed(connection, request.request, error)
+                effects += self._core.reply(connection, request.request, error)
 
     # Moves
 
     def blocked(self, subscription: LogSubscription) -> bool:
         """Whether a commit is moving the cursors of a subscription, or waits to."""
         return subscription.settling or bool(subscription.parked)
+
+    def when_free(
+        self, subscription: LogSubscription, move: Callable[[list[Effect]], None], effects: list[Effect]
+    ) -> None:
+        """Make a move now, or when no commit is moving the cursors any more."""
+        if self.blocked(subscription):
+            subscription.deferred.append(move)
+        else:
+            move(effects)
 
     def move(
         self,
@@ -176,7 +186,7 @@ class Acknowledgements:
         if isinstance(outcome, InDoubt) and not subscription.ended:
             subscriptions.abandon(subscription, outcome, effects)
         elif isinstance(outcome, MilepostError) and subscription.ended and connection is not None:
-            effects += subscriptions.durable.failed(connection, request, outcome)
+            effects += self._core.reply(connection, request, outcome)
         if isinstance(outcome, MilepostError) and subscription.ended:
             return effects if subscription.moving else [*effects, Mend(subscription)]
         if isinstance(outcome, MilepostError):
@@ -188,7 +198,7 @@ class Acknowledgements:
                 taken.member.sequence = min(taken.member.sequence, taken.sequence - 1)
             self._mend(subscription, effects)
             if connection is not None:
-                effects += subscriptions.durable.failed(connection, request, outcome)
+                effects += self._core.reply(connection, request, outcome)
             if subscription.most:
                 subscription.uncounted = subscription.failed = True  # the next tick stores the count again
             subscriptions.pump(subscription, effects)
@@ -200,9 +210,9 @@ class Acknowledgements:
             reach.settle(taken.move)
         self._mend(subscription, effects)  # the outcome of a move in doubt comes after the failed ones behind it
         if taken.member is NO_MEMBER:
-            subscriptions.core.totals["rows_dead"] += sum(len(chosen.places) for chosen, _ in taken.rows)
+            self._core.totals["rows_dead"] += sum(len(chosen.places) for chosen, _ in taken.rows)
         if connection is not None:
-            effects += subscriptions.durable.replied(connection, request, {"sequence": taken.sequence})
+            effects += self._core.reply(connection, request, {"sequence": taken.sequence})
         self._send(subscription, taken, effects)
         subscriptions.pump(subscription, effects)
         subscriptions.end_doomed(subscription, effects)
@@ -237,13 +247,7 @@ class Acknowledgements:
             self.move(subscription, Acknowledged(NO_MEMBER, 0), effects, promised=False)
 
     def count_first(self, subscription: LogSubscription, sending: list[Sending], effects: list[Effect]) -> None:
-        """Store which rows clients hold, and send the rows after that."""
-        if self.blocked(subscription):
-            subscription.deferred.append(partial(self._count_now, subscription, sending))
-        else:
-            self._count_now(subscription, sending, effects)
-
-    def _count_now(self, subscription: LogSubscription, sending: list[Sending], effects: list[Effect]) -> None:
+        """Store which rows clients hold, and send the rows after that; no commit may be moving the cursors."""
         taken = Acknowledged(NO_MEMBER, 0, sending=sending)
         if subscription.ended:
             self._unsent(subscription, taken, effects)
@@ -267,7 +271,7 @@ class Acknowledgements:
 
     def _unspend(self, topic: Topic, sending: Sending, effects: list[Effect]) -> None:
         """The frame is not written: something else may take its credit."""
-        connection, delivery = sending.member.connection, self._subscriptions.core.delivery
+        connection, delivery = sending.member.connection, self._core.delivery
         delivery.take_back(connection, sending.size, sending.rows, topic)
         effects += delivery.served(connection)
 
@@ -330,7 +334,7 @@ class Acknowledgements:
             if subscription.parked and not (subscription.yields and subscription.deferred):
                 transaction = subscription.parked.popleft()
                 transaction.busy = False
-                effects += self._subscriptions.core.queues.advance(transaction)
+                effects += self._core.queues.advance(transaction)
             else:
                 subscription.yields = False
                 deferred, subscription.deferred = subscription.deferred, []

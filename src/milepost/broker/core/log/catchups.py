@@ -8,17 +8,16 @@ event: the next row that is stored is delivered by the index, and no earlier row
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
 from milepost.broker.core.effects import Effect, Say
+from milepost.broker.core.log.bounds import position_of, require_there
 from milepost.broker.core.log.reach import Reach
-from milepost.broker.core.log.starts import position_of, require_there
 from milepost.broker.core.log.subscription import LogSubscription
 from milepost.broker.core.topics.pattern import is_pattern
 from milepost.errors import MilepostError, UnknownTopic
-from milepost.wire import CaughtUp, Reply, Subscribe
+from milepost.wire import CaughtUp, Subscribe
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
@@ -51,18 +50,10 @@ class CatchUps:
 
     def subscribed(self, connection: Connection, request: Subscribe, value: dict[str, Any]) -> list[Effect]:
         """Reply to the client of a new plain subscription, then read the rows that it missed."""
-        behind = self.begin(connection, request, value["behind"])
-        effects: list[Effect] = [Say(connection, Reply(request=request.request, value=value))]
-        for catch_up in behind:
-            self._core.durable.subscriptions.pump(catch_up, effects)
-        return effects
-
-    def begin(self, connection: Connection, request: Subscribe, topics: Iterable[str]) -> list[LogSubscription]:
-        """Make the catch-ups of a subscription for these topics; the caller pumps them after the reply."""
         assert connection.subscriptions is not None
         subscription = connection.subscriptions[request.subscription]
         begun = []
-        for name in topics:
+        for name in value["behind"]:
             topic = self._core.topics.get(name)
             if topic is None:
                 continue  # deleted a moment ago
@@ -78,7 +69,10 @@ class CatchUps:
             connection.catchups[request.subscription, topic.number] = self.open[id(catch_up)] = catch_up
             connection.keys += 1
             begun.append(catch_up)
-        return begun
+        effects = self._core.reply(connection, request.request, value)
+        for catch_up in begun:
+            self._core.durable.subscriptions.pump(catch_up, effects)
+        return effects
 
     def may_read(self, catch_up: LogSubscription, effects: list[Effect]) -> bool:
         """Whether this catch-up may read now: the catch-ups of a connection read one piece each, round robin."""

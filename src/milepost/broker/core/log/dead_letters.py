@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from milepost import limits
 from milepost.broker.core.effects import Effect, Write
 from milepost.broker.core.log.member import NO_MEMBER
 from milepost.broker.core.log.portion import Portion
 from milepost.broker.core.log.subscription import Acknowledged, LogSubscription
-from milepost.broker.core.topics.pattern import require_name
 from milepost.broker.core.topics.topic import SLOW, Topic
 from milepost.errors import BrokerError, MilepostError, NotDurable
 from milepost.operations import ChangeTopic, MakeTopic, Part, Retention
@@ -35,8 +32,7 @@ class DeadLetters:
         """Refuse a dead-letter topic that cannot take the rows of a topic."""
         dead = self._core.topics.get(name)
         if dead is None:
-            require_name(name)
-            limits.require("TOPICS", len(self._core.topics) + 1, "the topics of this broker")
+            self._core.catalogue.require_new(name)
             return
         if not dead.stored:
             raise NotDurable(f"topic {dead.name!r} is live, and dead rows are to be kept; take another name")
@@ -46,10 +42,7 @@ class DeadLetters:
 
     def make(self, name: str, topic: Topic) -> Write:
         """Make the dead-letter topic of another topic."""
-        return self._make(name, topic, self._made)
-
-    def _make(self, name: str, topic: Topic, then: Callable[[Any], list[Effect]]) -> Write:
-        return Write(MakeTopic(name, tuple(topic.announcement().schemas), SLOW[0], Retention()), then)
+        return Write(_dead_topic(name, topic), self._made)
 
     def _made(self, outcome: Any) -> list[Effect]:
         return [] if isinstance(outcome, MilepostError) else self._core.durable.restore([outcome.topic])
@@ -64,14 +57,14 @@ class DeadLetters:
         topic = self._core.topics.get(subscription.dead)
         if topic is None:
             subscription.dying += 1
-            effects.append(
-                self._make(subscription.dead, subscription.topic, partial(self._topic_made, subscription, dead))
-            )
+            make = _dead_topic(subscription.dead, subscription.topic)
+            effects.append(Write(make, partial(self._ready, subscription, dead, None, None)))
             return
         if topic.stored:
             missing = [part.batch.schema for part in dead if part.batch.schema.fingerprint not in topic.versions]
             if not missing:
-                self._move_to(topic, subscription, dead, effects)
+                move = partial(self._move, topic, subscription, dead)
+                self._subscriptions.acks.when_free(subscription, move, effects)
                 return
             try:
                 self._core.catalogue.require_follows(topic, missing[0])
@@ -81,46 +74,36 @@ class DeadLetters:
                 text = str(missing[0].message_type or missing[0])
                 change = ChangeTopic(topic.stored, text, versions=len(topic.schemas))
                 subscription.dying += 1
-                effects.append(Write(change, partial(self._widened, subscription, dead, topic, change)))
+                effects.append(Write(change, partial(self._ready, subscription, dead, topic, change)))
                 return
         log.error("%s cannot take the dead rows of %s: they come again for ever", subscription.dead, subscription.name)
         subscription.most = 0
         subscription.spare(dead)
 
-    def _topic_made(self, subscription: LogSubscription, dead: list[Portion], outcome: Any) -> list[Effect]:
-        subscription.dying -= 1
-        if isinstance(outcome, MilepostError):
-            return self._spared(subscription, dead)
-        effects = self._core.durable.restore([outcome.topic])
-        self.take(subscription, dead, effects)
-        self._subscriptions.let_go(subscription, effects)
-        return effects
-
-    def _widened(
-        self, subscription: LogSubscription, dead: list[Portion], topic: Topic, change: ChangeTopic, outcome: Any
+    def _ready(
+        self,
+        subscription: LogSubscription,
+        dead: list[Portion],
+        topic: Topic | None,
+        change: ChangeTopic | None,
+        outcome: Any,
     ) -> list[Effect]:
+        """Called when the dead-letter topic is made (None) or changed: move the rows there."""
         subscription.dying -= 1
         if isinstance(outcome, MilepostError):
-            return self._spared(subscription, dead)
-        effects = self._core.durable.changed(topic, change, outcome)
+            subscription.spare(dead)
+            subscription.failed = True  # until the next tick
+            return []
+        durable = self._core.durable
+        if topic is None or change is None:
+            effects = durable.restore([outcome.topic])
+        else:
+            effects = durable.changed(topic, change, outcome)
         self.take(subscription, dead, effects)
         self._subscriptions.let_go(subscription, effects)
         return effects
 
-    def _spared(self, subscription: LogSubscription, dead: list[Portion]) -> list[Effect]:
-        subscription.spare(dead)
-        subscription.failed = True  # until the next tick
-        return []
-
-    def _move_to(self, topic: Topic, subscription: LogSubscription, dead: list[Portion], effects: list[Effect]) -> None:
-        if self._subscriptions.acks.blocked(subscription):
-            subscription.deferred.append(partial(self._move_now, topic, subscription, dead))
-        else:
-            self._move_now(topic, subscription, dead, effects)
-
-    def _move_now(
-        self, topic: Topic, subscription: LogSubscription, dead: list[Portion], effects: list[Effect]
-    ) -> None:
+    def _move(self, topic: Topic, subscription: LogSubscription, dead: list[Portion], effects: list[Effect]) -> None:
         if subscription.ended:
             return
         taken = Acknowledged(NO_MEMBER, 0)
@@ -131,3 +114,7 @@ class DeadLetters:
         self._subscriptions.acks.move(
             subscription, taken, effects, dead=tuple(Part(topic.stored, part.batch) for part in dead)
         )
+
+
+def _dead_topic(name: str, topic: Topic) -> MakeTopic:
+    return MakeTopic(name, tuple(topic.announcement().schemas), SLOW[0], Retention())

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from milepost.broker.core.effects import Effect, Match
-from milepost.broker.core.log.subscription import Found, LogSubscription
+from milepost.broker.core.log.portion import Portion
+from milepost.broker.core.log.subscription import LogSubscription
 from milepost.broker.core.topics.backlog import Place
 from milepost.broker.core.topics.topic import Topic
 from milepost.errors import MilepostError
@@ -113,7 +114,7 @@ class Entries:
                 and not subscription.full(reach)
             )
             if at_end and subscription.wants and (subscription.where is None or subscriptions.get(key) is subscription):
-                part = Found(entry.log, entry.first, end, batch, offsets, entry.after)
+                part = Portion(entry.log, entry.first, end, batch, offsets, entry.after)
                 if subscription.where is not None:
                     if wanted is None:
                         wanted = {} if found is None else _by_key(found)
@@ -123,9 +124,9 @@ class Entries:
                         continue
                     rows = wanted.get(key)
                     if rows is None:
-                        part = part._replace(batch=None)
+                        part.batch = None
                     elif len(rows) < len(batch):
-                        part = part._replace(batch=batch.take(rows), offsets=offsets[rows])
+                        part.batch, part.offsets = batch.take(rows), offsets[rows]
                 subscription.take(part)
             self._subscriptions.pump(subscription, effects)
         return full

@@ -28,6 +28,7 @@ LATE_ROWS: Final = 65_536  # limit of rows done above one that is not: each ackn
 _STATE_BYTES: Final = 16 << 20  # the most bytes of an unpacked list of offsets
 
 Offsets = npt.NDArray[np.uint64]
+NO_OFFSETS: Final[Offsets] = np.zeros(0, np.uint64)
 NOBODY: Final = 0  # owner of a row that is to be read and handed out again
 WAITING: Final = -1  # owner of a row that was read and is not handed out yet
 DYING: Final = -2  # owner of a row that was delivered too often, until it is stored in the dead-letter topic
@@ -230,10 +231,6 @@ class Reach:
                 found.append(Chosen(lot, places))
         return found
 
-    def handed_offsets(self, owner: int) -> list[int]:
-        """The offsets of rows that a member has handed on and that are not done."""
-        return [offset for lot, places in self.handed_on(owner) for offset in lot.offsets[places].tolist()]
-
     @property
     def acknowledged(self) -> int | None:
         """The offset of the last handed-on row that was acknowledged; None: there is none."""
@@ -305,7 +302,7 @@ class Reach:
     def late(self, cursor: int) -> Offsets:
         """Rows above the cursor that are done."""
         if not self.done_early:
-            return _NONE
+            return NO_OFFSETS
         parts = [self._skip[np.searchsorted(self._skip, np.uint64(cursor)) :]] if len(self._skip) else []
         if parts and not len(parts[0]):
             self._skip, parts = self._skip[:0], []
@@ -315,7 +312,7 @@ class Reach:
             if rest.any():
                 parts.append(lot.offsets[start : lot.count][rest])
         if not parts:
-            return _NONE
+            return NO_OFFSETS
         return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
 
     def state(self, cursor: int, *, counted: bool = False) -> bytes:
@@ -338,10 +335,7 @@ class Reach:
             if len(some):
                 tries.update(zip(lot.offsets[some].tolist(), lot.tries[some].tolist(), strict=True))
         state = State(self.late(cursor), tries, handed, left, self.acknowledged)
-        return packed(state, np.concatenate(held) if held else _NONE)
-
-
-_NONE: Final[Offsets] = np.zeros(0, np.uint64)
+        return packed(state, np.concatenate(held) if held else NO_OFFSETS)
 
 
 class State(NamedTuple):
@@ -354,7 +348,7 @@ class State(NamedTuple):
     acknowledged: int | None  # offset of the last handed-on row that was acknowledged
 
 
-def packed(state: State, held: Offsets = _NONE) -> bytes:
+def packed(state: State, held: Offsets = NO_OFFSETS) -> bytes:
     """A state as bytes, with the rows that clients hold (`held`). Mostly there is nothing to store, and it is empty."""
     hands = bool(state.handed or state.left or state.acknowledged is not None)
     if not (len(state.late) or state.tries or hands or len(held)):
@@ -370,7 +364,7 @@ def packed(state: State, held: Offsets = _NONE) -> bytes:
 def unpacked(state: bytes) -> State:
     """The state of `packed` bytes. Rows that clients held count one more delivery."""
     if not state:
-        return State(_NONE, {}, {}, {}, None)
+        return State(NO_OFFSETS, {}, {}, {}, None)
     try:
         found = msgspec.msgpack.decode(state, type=dict[str, Any], strict=False)
         tries, handed, left = (

@@ -9,12 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from milepost import limits, operations
-from milepost.broker.core.effects import Effect, Say, Write
+from milepost.broker.core.effects import Effect, Write
 from milepost.broker.core.sessions.connection import Connection
 from milepost.broker.core.topics.topic import Topic
 from milepost.errors import BrokerError, InvalidValue, MilepostError, NotDurable
-from milepost.wire import Publish, PublishedEpoch, Reply, Stage, Unstage
-from milepost.wire.control import failure
+from milepost.wire import Publish, PublishedEpoch, Stage, Unstage
 from milepost.wire.stage import NUMBER_MOST
 
 if TYPE_CHECKING:
@@ -28,9 +27,9 @@ class Staging:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def require(self, topic: Topic | None, stage: Stage) -> None:
+    def require(self, topic: Topic, stage: Stage) -> None:
         """Raise for an invalid STAGE; its batch is not checked here."""
-        if topic is not None and not topic.stored:
+        if not topic.stored:
             raise NotDurable(f"topic {topic.name!r} is live, and nothing is staged for one; declare a durable one")
         require_sink(stage.sink)
         for what, number in (("epoch", stage.epoch), ("part", stage.part), ("attempt", stage.attempt)):
@@ -48,7 +47,7 @@ class Staging:
 
     def _staged(self, put: Put, stage: Stage, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self.refuse(put, stage, outcome)
+            return self._core.tell_refused(put, outcome)
         if outcome.how == "staged":
             self._core.totals["rows_staged"] += outcome.rows
         connection = put.connection
@@ -56,19 +55,8 @@ class Staging:
             return []
         connection.rows_in += len(put.batch)
         value = {"rows": outcome.rows, "how": outcome.how}
-        effects: list[Effect] = [Say(connection, Reply(request=stage.request, value=value))]
+        effects = self._core.reply(connection, stage.request, value)
         self._core.admission.give_credit(connection, put.size, effects)
-        return effects
-
-    def refuse(self, put: Put, stage: Stage, error: MilepostError) -> list[Effect]:
-        """Tell a client that its batch cannot be staged, and give its credit back."""
-        core, connection = self._core, put.connection
-        core.errors[error.code] += 1
-        core.totals["batches_refused"] += 1
-        if not connection.open:
-            return []
-        effects: list[Effect] = [Say(connection, failure(error, request=stage.request))]
-        core.admission.give_credit(connection, put.size, effects)
         return effects
 
     def asked(self, connection: Connection, request: Publish | Unstage | PublishedEpoch) -> list[Effect]:
@@ -97,16 +85,15 @@ class Staging:
     def _answered(
         self, connection: Connection, request: Publish | Unstage | PublishedEpoch, outcome: Any
     ) -> list[Effect]:
-        durable = self._core.durable
-        if isinstance(outcome, MilepostError):
-            return durable.failed(connection, request.request, outcome)
         value: Any = None
-        if isinstance(outcome, operations.Published):
+        if isinstance(outcome, MilepostError):
+            value = outcome
+        elif isinstance(outcome, operations.Published):
             value = {"repeated": outcome.repeated, "rows": outcome.rows}
             self._core.totals["epochs_published"] += not outcome.repeated
         elif isinstance(request, PublishedEpoch):
             value = {"epoch": outcome}
-        return durable.replied(connection, request.request, value)
+        return self._core.reply(connection, request.request, value)
 
 
 def require_sink(name: str) -> None:

@@ -55,17 +55,6 @@ class Handed(NamedTuple):
     counted_first: bool = False  # this delivery is stored before it is sent: its rows are in `member.unsent`
 
 
-class Found(NamedTuple):
-    """The result of a read of one log from `start` to before `next`; `batch` has the rows that match."""
-
-    log: int
-    start: int
-    next: int
-    batch: Batch | None
-    offsets: Offsets
-    after: tuple[int, int] | None = None  # a log, and the offset that must be reached there first
-
-
 @dataclass(slots=True, eq=False)
 class Acknowledged:
     """The rows of one acknowledgement, so that it can be undone if the store fails."""
@@ -157,8 +146,11 @@ class LogSubscription:
 
     def handed_on(self, member: Member) -> dict[int, list[int]]:
         """The offsets of rows that a client has handed on, by log."""
-        found = {log: reach.handed_offsets(member.key) for log, reach in self.reaches.items()}
-        return {log: offsets for log, offsets in found.items() if offsets}
+        found: dict[int, list[int]] = {}
+        for log, reach in self.reaches.items():
+            for lot, places in reach.handed_on(member.key):
+                found.setdefault(log, []).extend(lot.offsets[places].tolist())
+        return found
 
     def release(self) -> None:
         """Let any client have the rows that were reserved for one that has not reconnected."""
@@ -200,7 +192,7 @@ class LogSubscription:
         self.returns += 1
         for portion in self.pending:
             if portion.chosen is not None:
-                portion.chosen.lot.owners[portion.chosen.places[portion.start :]] = NOBODY
+                portion.chosen.lot.owners[portion.chosen.places[portion.given :]] = NOBODY
         self.pending.clear()
 
     def _regroup(self) -> None:
@@ -267,11 +259,6 @@ class LogSubscription:
     def _pending_bytes(self) -> int:
         return sum(len(each.batch.data) for each in self.pending)
 
-    @property
-    def _held_up(self) -> bool:
-        """Whether so many rows wait for full members that no more are read for the others."""
-        return self._shared and self._pending_bytes >= PENDING_BYTES
-
     def reach(self, log: int) -> Reach:
         """The reach of a log; a log that appears later is read from its beginning."""
         found = self.reaches.get(log)
@@ -316,7 +303,8 @@ class LogSubscription:
         Rows to be read again count. New rows do not count with a predicate, as whether one matches is unknown and the
         search may take long, nor while reading waits for a full member.
         """
-        if self.where is None and (self.reading or (self.behind() is not None and not self._held_up)):
+        held_up = self._shared and self._pending_bytes >= PENDING_BYTES
+        if self.where is None and (self.reading or (self.behind() is not None and not held_up)):
             return True
         return self.returned() is not None
 
@@ -338,35 +326,34 @@ class LogSubscription:
         """Whether too many rows (`LATE_ROWS`) are done above one that is not: no more are handed out then."""
         return bool(self.stored) and reach.done_early > LATE_ROWS
 
-    def take(self, found: Found) -> bool:
+    def take(self, portion: Portion) -> bool:
         """Take new rows that were read; False when rows of another log must come first."""
-        reach = self.reach(found.log)
-        if found.after is not None and self._waits(found.after):
-            reach.blocked = found.after
+        reach = self.reach(portion.log)
+        if portion.after is not None and self._waits(portion.after):
+            reach.blocked = portion.after
             return False
-        reach.next = found.next
-        batch, offsets = found.batch, found.offsets
-        if batch is None or not len(offsets):
+        reach.next = portion.next
+        if portion.batch is None or not len(portion.offsets):
             return True
         if not self.stored:
-            self.pending.append(Portion(found.log, batch, offsets, None))
+            self.pending.append(portion)
             return True
-        keep, tries = reach.fresh(offsets)
+        keep, tries = reach.fresh(portion.offsets)
         if keep is not None:
             if not len(keep):
                 return True
-            batch, offsets = batch.take(keep), offsets[keep]
-        chosen = reach.add(offsets, _publishers(batch), tries)
+            portion = cut(portion, keep)
+        chosen = reach.add(portion.offsets, _publishers(portion.batch), tries)
         if self.again:
             chosen.lot.owners[chosen.places] = NOBODY  # other such rows come first: all are read again, in order
         else:
-            self._offer(Portion(found.log, batch, offsets, chosen))
+            self._offer(portion, chosen)
         return True
 
-    def _offer(self, portion: Portion) -> None:
+    def _offer(self, portion: Portion, chosen: Chosen) -> None:
         """Queue rows to be handed out; those delivered too often go to `spent`."""
-        assert portion.chosen is not None
-        lot, places = portion.chosen
+        portion.chosen = chosen
+        lot, places = chosen
         if self.most and self.dead and lot.tried and (spent := lot.tries[places] >= self.most).any():
             lot.owners[places[spent]] = DYING
             self.spent.append(cut(portion, np.flatnonzero(spent)))
@@ -376,25 +363,23 @@ class LogSubscription:
         lot.owners[places] = WAITING
         self.pending.append(portion)
 
-    def take_again(self, log: int, chosen: Chosen, found: list[Found]) -> Offsets:
+    def take_again(self, chosen: Chosen, found: list[Portion]) -> Offsets:
         """Queue rows that were read again; returns the offsets of those that are gone from the log."""
         lot, places = chosen
         places = places[lot.offsets[places] < found[-1].next]  # the read may have ended before the last of them
         # The lot may have changed during the read: keep only rows that are still `NOBODY`'s.
         places = places[(lot.owners[places] == NOBODY) & ~lot.done[places]]
         wanted = lot.offsets[places]
-        here: list[Offsets] = [_EMPTY]
+        here = [wanted[:0]]
         for part in found:
             if part.batch is None:
                 continue
             rows = np.flatnonzero(np.isin(part.offsets, wanted))
             if not len(rows):
                 continue
-            offsets = part.offsets[rows]
-            here.append(offsets)
-            mine = places[np.searchsorted(wanted, offsets)]
-            batch = part.batch if len(rows) == len(part.batch) else part.batch.take(rows)
-            self._offer(Portion(log, batch, offsets, Chosen(lot, mine)))
+            part = cut(part, rows)
+            here.append(part.offsets)
+            self._offer(part, Chosen(lot, places[np.searchsorted(wanted, part.offsets)]))
         return np.setdiff1d(wanted, np.concatenate(here))
 
     # Handing out
@@ -405,18 +390,18 @@ class LogSubscription:
             yield from self._hand_out_shared()
             return
         while self.pending and self.members:
-            portion = self.pending.popleft()
+            portion = self.pending[0]
             (member,) = self.members.values()
-            start = portion.start
+            start = portion.given
             # A plain subscription gets no more than its client's window, plus the frame that exceeds it.
             most = HAND_BYTES if self.resumed is None else min(HAND_BYTES, member.connection.window)
             rows = min(len(portion.offsets) - start, member.room, rows_of(portion.batch, most))
             rows = self._together(member, portion, slice(start, start + rows), rows)
             if not rows:
-                self.pending.appendleft(portion)
                 return
-            if start + rows < len(portion.offsets):
-                self.pending.appendleft(portion._replace(start=start + rows))
+            portion.given += rows
+            if portion.given == len(portion.offsets):
+                self.pending.popleft()
             yield self._give(member, portion, slice(start, start + rows))
 
     def _hand_out_shared(self) -> Iterator[Handed]:
@@ -425,8 +410,7 @@ class LogSubscription:
         held: set[int] = set()  # publishers with rows that must wait: their later rows wait too
         while waiting:
             portion = waiting.popleft()
-            portion = cut(portion, np.arange(portion.start, len(portion.offsets)))
-            rest = yield from self._share_out(portion, held)
+            rest = yield from self._share_out(cut(portion, np.arange(portion.given, len(portion.offsets))), held)
             if rest is not None:
                 self.pending.append(rest)
 
@@ -628,9 +612,6 @@ class LogSubscription:
     def cursors(self) -> dict[int, int]:
         """The cursor of each log."""
         return {log: reach.cursor() for log, reach in self.reaches.items()}
-
-
-_EMPTY: Final[Offsets] = np.zeros(0, np.uint64)
 
 
 def _of(member: Member, chosen: Chosen) -> Chosen:

@@ -12,13 +12,12 @@ import numpy as np
 from milepost import limits
 from milepost.broker.core.effects import Ask, Effect, ReadLog, Say, Write
 from milepost.broker.core.log.acknowledgements import Acknowledgements, Sending
-from milepost.broker.core.log.bounds import begin_of, gone, stop_of
+from milepost.broker.core.log.bounds import begin_of, gone, require_there, start_of, stop_of
 from milepost.broker.core.log.dead_letters import DeadLetters
 from milepost.broker.core.log.entries import Entries
 from milepost.broker.core.log.ranges import Seen, seen_of
 from milepost.broker.core.log.reach import Chosen, Reach
 from milepost.broker.core.log.releases import Releases
-from milepost.broker.core.log.starts import require_there, start_of
 from milepost.broker.core.log.subscription import LogSubscription
 from milepost.broker.core.log.terms import require_terms, require_token
 from milepost.broker.core.sessions.connection import Connection
@@ -32,7 +31,7 @@ from milepost.errors import (
     UnknownTopic,
 )
 from milepost.operations import Attach, Position, Remove, Start
-from milepost.wire import Ack, Dropped, Ended, Reply, Subscribe, Unsubscribe, hand_parts
+from milepost.wire import Dropped, Ended, Subscribe, Unsubscribe, hand_parts
 from milepost.wire.control import failure
 
 if TYPE_CHECKING:
@@ -240,7 +239,7 @@ class LogSubscriptions:
         effects: list[Effect] = []
         self.core.catalogue.announce(connection, subscription.topic, effects)
         value |= {"topics": [subscription.topic.name], "skipped": {}}
-        effects.append(Say(connection, Reply(request=request.request, value=value)))
+        effects += self.core.reply(connection, request.request, value)
         self.pump(subscription, effects)
         return effects
 
@@ -248,14 +247,14 @@ class LogSubscriptions:
         if connection.members is not None and connection.members.get(request.subscription) is request:
             del connection.members[request.subscription]
             connection.keys -= 1
-        return self.durable.failed(connection, request.request, error)
+        return self.core.reply(connection, request.request, error)
 
     def unsubscribe(self, connection: Connection, request: Unsubscribe) -> list[Effect]:
         """Detach a client; or remove a durable subscription for good."""
         if not request.name:
             effects: list[Effect] = []
             self._leave(connection, request.subscription, effects, seen_of(request))
-            return [*effects, Say(connection, Reply(request=request.request, value={}))]
+            return effects + self.core.reply(connection, request.request, {})
         if not self.durable.on:
             raise UnknownSubscription(
                 f"there is no durable subscription {request.name[:80]!r}: this broker keeps nothing"
@@ -266,13 +265,13 @@ class LogSubscriptions:
 
     def _removed(self, connection: Connection, request: Unsubscribe, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self.durable.failed(connection, request.request, outcome)
+            return self.core.reply(connection, request.request, outcome)
         effects: list[Effect] = []
         subscription = self.named.get(request.name)
         if subscription is not None:
             gone = UnknownSubscription(f"the durable subscription {request.name!r} was removed")
             self.end(subscription, gone, effects, but=connection)
-        return [*effects, *self.durable.replied(connection, request.request, {})]
+        return [*effects, *self.core.reply(connection, request.request, {})]
 
     def left(self, connection: Connection) -> list[Effect]:
         """Detach a client that is gone: other clients get its rows, or the rows wait for it."""
@@ -312,12 +311,15 @@ class LogSubscriptions:
             or (subscription.stored and not self._stored(subscription, effects))
         ):
             return
+        self._stop_serving(subscription, bool(subscription.stored), effects)
+
+    def _stop_serving(self, subscription: LogSubscription, release: bool, effects: list[Effect]) -> None:
         subscription.ended = True
         subscription.topic.leave(subscription)
         self._serving.pop(id(subscription), None)
         if self.named.get(subscription.name) is subscription:
             del self.named[subscription.name]
-        if subscription.stored:
+        if release:
             effects.append(self.releases.give(subscription.name, (subscription.stored, subscription.epoch)))
 
     def _stored(self, subscription: LogSubscription, effects: list[Effect]) -> bool:
@@ -355,16 +357,11 @@ class LogSubscriptions:
         if subscription.resumed is not None:
             self.core.catchups.ended(subscription, error, effects)
             return
-        subscription.ended = True
-        subscription.topic.leave(subscription)
-        self._serving.pop(id(subscription), None)
-        if self.named.get(subscription.name) is subscription:
-            del self.named[subscription.name]
+        release = bool(subscription.stored) and not isinstance(error, ServedElsewhere)
+        self._stop_serving(subscription, release, effects)
         self.core.memory.ended(subscription)
         members, subscription.members = subscription.members, {}
         subscription.pending.clear()
-        if subscription.stored and not isinstance(error, ServedElsewhere):
-            effects.append(self.releases.give(subscription.name, (subscription.stored, subscription.epoch)))
         for member in members.values():
             connection = member.connection
             if connection.members is not None and connection.members.pop(member.number, None) is not None:
@@ -400,7 +397,7 @@ class LogSubscriptions:
             else:
                 effects.append(deliver)
         if sending:
-            self.acks.count_first(subscription, sending, effects)
+            self.acks.when_free(subscription, partial(self.acks.count_first, subscription, sending), effects)
         if subscription.uncounted:
             self.acks.count(subscription, effects)
         if subscription.over:
@@ -465,7 +462,7 @@ class LogSubscriptions:
                 subscription.doom = gone(subscription.topic, log, expected, min(found.start, subscription.stop[log]))
                 break  # a read is complete, or ends with an error
             if found.start > expected:
-                self._tell_lost(subscription, log, expected, found.start, effects)
+                self._tell_lost(subscription, log, expected, found.start, found.start - expected, effects)
             if not subscription.take(found):
                 break
         if subscription.reach(log).next == before and subscription.reach(log).blocked is None:
@@ -493,9 +490,9 @@ class LogSubscriptions:
             self.pump(subscription, effects)
             self.let_go(subscription, effects)
             return effects
-        gone = subscription.take_again(log, chosen, outcome)
+        gone = subscription.take_again(chosen, outcome)
         if len(gone):
-            self._tell_lost(subscription, log, int(gone[0]), int(gone[-1]) + 1, effects, len(gone))
+            self._tell_lost(subscription, log, int(gone[0]), int(gone[-1]) + 1, len(gone), effects)
             lot = chosen.lot
             subscription.dead_letter(
                 lot, np.flatnonzero(np.isin(lot.offsets[: lot.count], gone)), subscription.moves + 1
@@ -526,24 +523,12 @@ class LogSubscriptions:
             self.end(subscription, subscription.doom, effects)
 
     def _tell_lost(
-        self,
-        subscription: LogSubscription,
-        log: int,
-        first: int,
-        after: int,
-        effects: list[Effect],
-        rows: int | None = None,
+        self, subscription: LogSubscription, log: int, first: int, after: int, rows: int, effects: list[Effect]
     ) -> None:
-        self.core.totals["rows_lost"] += after - first if rows is None else rows
+        self.core.totals["rows_lost"] += rows
         for member in subscription.members.values():
             lost = [[member.number, log, first, after]]
-            effects.append(Say(member.connection, Dropped({member.number: rows or after - first}, lost)))
-
-    # Acknowledgements
-
-    def acknowledge(self, connection: Connection, request: Ack) -> list[Effect]:
-        """Handle an ACK."""
-        return self.acks.acknowledge(connection, request)
+            effects.append(Say(member.connection, Dropped({member.number: rows}, lost)))
 
     def tick(self, now: float) -> list[Effect]:
         """Called about once a second: retry failed reads, and store cursors that moved without an acknowledgement."""

@@ -7,7 +7,7 @@ outcomes to the continuations, in order, and they return the effects that follow
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milepost import limits
 from milepost.broker.core.counts import Counts
-from milepost.broker.core.effects import Acknowledge, Ask, Effect, Learn, Say, Write
-from milepost.broker.core.log.starts import start_of
+from milepost.broker.core.effects import Acknowledge, Ask, Effect, Learn, Write
+from milepost.broker.core.log.bounds import position_of, start_of
 from milepost.broker.core.log.subscriptions import LogSubscriptions
+from milepost.broker.core.log.terms import require_subscription_name
 from milepost.broker.core.predicates import Uncompiled
 from milepost.broker.core.sessions.connection import Connection
-from milepost.broker.core.topics.pattern import require_name
 from milepost.broker.core.topics.topic import SLOW, Topic
 from milepost.errors import (
     BrokerError,
@@ -43,12 +43,13 @@ from milepost.operations import (
     MakeTopic,
     Part,
     Retention,
+    RetentionHold,
     TopicRecord,
     Trim,
 )
-from milepost.wire import Declare, Delete, Look, Reply
+from milepost.wire import Declare, Delete, Look
+from milepost.wire import RetentionHold as HoldRequest
 from milepost.wire import Trim as TrimRequest
-from milepost.wire.control import failure
 
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core
@@ -170,7 +171,7 @@ class DurableTopics:
                 waits = record.name in self._restoring
                 self._restoring[record.name] = record
                 if not waits:
-                    effects += self.core.attempts.put_off(missing, partial(self._restore_newest, record.name))
+                    effects += self.core.predicates.put_off(missing, partial(self._restore_newest, record.name))
         return effects
 
     def _restore_newest(self, name: str) -> list[Effect]:
@@ -185,50 +186,32 @@ class DurableTopics:
         """Make or change a durable topic, in the store first."""
         if not self.on:
             raise NotDurable(f"topic {request.name[:80]!r} cannot be durable: {NO_STORE}")
-        if request.slow is not None and request.slow not in SLOW:
-            raise BrokerError(f"unknown slow-consumer policy {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
         retention = None if request.retain is None else _retention(request.retain)
-        catalogue = self.core.catalogue
-        topic = catalogue.topics.get(request.name)
-        if topic is None:
-            if request.schema is None:
-                raise UnknownTopic(f"there is no topic {request.name[:80]!r}; declare it with its schema first")
-            require_name(request.name)
-            limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
-            limits.require("TOPICS", len(catalogue.topics) + 1, "the topics of this broker")
-            schema = catalogue.predicates.schema(request.schema)
-            make = MakeTopic(
-                request.name, (str(schema.message_type or schema),), request.slow or SLOW[0], retention or Retention()
-            )
-            return [Write(make, partial(self._made, connection, request))]
-        if not topic.stored:
+        topic = self.core.topics.get(request.name)
+        if topic is not None and not topic.stored:
             raise NotDurable(f"topic {topic.name!r} is live; delete it first, or take another name for a durable one")
-        if request.durable is False:
+        if topic is not None and request.durable is False:
             raise BrokerError(f"topic {topic.name!r} is durable; delete it first to make it a live one")
-        text = None
-        if request.schema is not None:
-            limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
-            schema = catalogue.predicates.schema(request.schema)
-            if schema.fingerprint not in topic.versions:
-                catalogue.require_follows(topic, schema)
-                text = str(schema.message_type or schema)
+        schema = self.core.catalogue.new_schema(request)
+        text = None if schema is None else str(schema.message_type or schema)
+        if topic is None:
+            assert text is not None
+            make = MakeTopic(request.name, (text,), request.slow or SLOW[0], retention or Retention())
+            return [Write(make, partial(self._made, connection, request))]
         slow = request.slow if request.slow != topic.slow else None
         if text is None and slow is None and retention in (None, topic.retention):
-            effects: list[Effect] = []
-            catalogue.announce(connection, topic, effects)
-            value = {"number": topic.number, "created": False}
-            return [*effects, Say(connection, Reply(request=request.request, value=value))]
+            return self._declared(connection, request, topic, False)
         change = ChangeTopic(topic.stored, text, slow, retention, versions=len(topic.schemas))
         return [Write(change, partial(self._changed, connection, request, topic, change))]
 
     def _made(self, connection: Connection, request: Declare, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self.failed(connection, request.request, outcome)
+            return self.core.reply(connection, request.request, outcome)
         effects = self.restore([outcome.topic])
         topic = self.core.topics.get(request.name)
         if topic is None or not topic.stored:
             error = BrokerError(f"topic {request.name!r} was made as a live one meanwhile; delete that one first")
-            return [*effects, *self.failed(connection, request.request, error)]
+            return [*effects, *self.core.reply(connection, request.request, error)]
         if not outcome.created:  # another broker made it first: declare an existing topic
             return effects + self._again(connection, request)
         return effects + self._declared(connection, request, topic, True)
@@ -237,13 +220,13 @@ class DurableTopics:
         try:
             return self.declare(connection, request)
         except MilepostError as error:
-            return self.failed(connection, request.request, error)
+            return self.core.reply(connection, request.request, error)
 
     def _changed(
         self, connection: Connection, request: Declare, topic: Topic, change: ChangeTopic, outcome: Any
     ) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self.failed(connection, request.request, outcome)
+            return self.core.reply(connection, request.request, outcome)
         effects = self.changed(topic, change, outcome)
         if outcome is not None:  # another broker changed it first: check the request again
             return effects + self._again(connection, request)
@@ -267,7 +250,7 @@ class DurableTopics:
         if connection.open:
             self.core.catalogue.announce(connection, topic, effects)
             value = {"number": topic.number, "created": created}
-            effects.append(Say(connection, Reply(request=request.request, value=value)))
+            effects += self.core.reply(connection, request.request, value)
         return effects
 
     def delete(self, connection: Connection, request: Delete, topic: Topic) -> list[Effect]:
@@ -276,10 +259,10 @@ class DurableTopics:
 
     def _deleted(self, connection: Connection, request: Delete, topic: Topic, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError) and not isinstance(outcome, UnknownTopic):
-            return self.failed(connection, request.request, outcome)
+            return self.core.reply(connection, request.request, outcome)
         effects: list[Effect] = []
         removed = self._forget(topic, effects)  # also if another broker has deleted it
-        return [*effects, *self.replied(connection, request.request, {"subscriptions": removed})]
+        return [*effects, *self.core.reply(connection, request.request, {"subscriptions": removed})]
 
     def _forget(self, topic: Topic, effects: list[Effect]) -> int:
         """Remove a durable topic that is gone; returns how many subscriptions it had."""
@@ -300,7 +283,7 @@ class DurableTopics:
 
     def _looked(self, connection: Connection, request: Look, topic: Topic, outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self.failed(connection, request.request, outcome)
+            return self.core.reply(connection, request.request, outcome)
         value = {"retain": topic.retention._asdict(), **outcome}
         unheard = any(extent["next"] > topic.ends.get(extent["log"], 0) for extent in value["logs"])  # of other brokers
         for each in value.get("subscriptions", ()):
@@ -315,7 +298,7 @@ class DurableTopics:
                 max(0, extent["next"] - max(extent["start"], each["cursor"].get(extent["log"], 0)))
                 for extent in value["logs"]
             )
-        return self.replied(connection, request.request, value)
+        return self.core.reply(connection, request.request, value)
 
     def trim(self, connection: Connection, request: TrimRequest) -> list[Effect]:
         """Remove rows at an operator's request."""
@@ -325,8 +308,25 @@ class DurableTopics:
             if not 0 <= offset <= end:
                 what = f"no offset {offset}: it ends at {end}" if end >= 0 else "no rows"
                 raise BrokerError(f"log {number} of topic {topic.name!r} has {what}")
-        then = partial(self._answered, connection, request.request, lambda rows: {"rows": rows})
+        then = partial(self._answered, connection, request.request, "rows")
         return [Write(Trim(topic.stored, dict(request.before)), then)]
+
+    def hold(self, connection: Connection, request: HoldRequest) -> list[Effect]:
+        """Make a retention hold, a named cursor without consumers, or move it forward: retention keeps later rows.
+
+        It is not kept in memory: the next request may go to any broker of the cell.
+        """
+        topic = self.require(request.topic)
+        if not request.name:
+            raise BrokerError("a hold has a name, by which it is moved and removed")
+        require_subscription_name(request.name)
+        position = None if request.position is None else position_of(request.position)
+        then = partial(self._answered, connection, request.request, "position")
+        return [Write(RetentionHold(request.name, topic.stored, position), then)]
+
+    def _answered(self, connection: Connection, request: int, key: str, outcome: Any) -> list[Effect]:
+        """Reply with the outcome under a key, or with the error."""
+        return self.core.reply(connection, request, outcome if isinstance(outcome, MilepostError) else {key: outcome})
 
     def require(self, name: str) -> Topic:
         topic = self.core.catalogue.require(name)
@@ -372,10 +372,7 @@ class DurableTopics:
             error = LimitExceeded("PUT_PARTS", len(parts), limits.PUT_PARTS, "the parts of one put")
         if error is None:
             return self._append(connection, parts)
-        effects: list[Effect] = []
-        for part in parts:
-            effects += self.core.tell_refused(part, part.error or error)
-        return effects
+        return [effect for part in parts for effect in self.core.tell_refused(part, part.error or error)]
 
     def _append(self, connection: Connection, parts: list[Put]) -> list[Effect]:
         publisher = connection.publisher
@@ -399,7 +396,7 @@ class DurableTopics:
 
     def _appended(self, connection: Connection, parts: list[Put], outcome: Any) -> list[Effect]:
         if isinstance(outcome, MilepostError):
-            return self._not_appended(connection, parts, outcome)
+            return self._not_appended(parts, outcome)
         for part in parts:
             topic, rows = part.topic, len(part.batch)
             topic.rows_in += rows
@@ -412,23 +409,21 @@ class DurableTopics:
         self.core.totals["rows_repeated"] += outcome.repeated
         return []
 
-    def _not_appended(self, connection: Connection, parts: list[Put], error: MilepostError) -> list[Effect]:
+    def _not_appended(self, parts: Sequence[Put | RowPut], error: MilepostError) -> list[Effect]:
+        """Refuse puts of one connection."""
         if isinstance(error, Fenced | InDoubt):  # the client learns the outcome from its next high water
-            return self.core.refused(connection, error)
-        effects: list[Effect] = []
-        for part in parts:
-            effects += self.core.tell_refused(part, error)
-        return effects
+            return self.core.refused(parts[0].connection, error)
+        return [effect for part in parts for effect in self.core.tell_refused(part, error)]
 
     def _appended_rows(self, topic: Topic, rows: list[RowPut], outcome: Any) -> list[Effect]:
         effects: list[Effect] = []
         if isinstance(outcome, MilepostError):
             for row in rows:
-                effects += self._row_refused(row, outcome)
+                effects += self._not_appended([row], outcome)
             return effects
         refused, repeated = outcome
         for place, error in refused.items():
-            effects += self._row_refused(rows[place], error)
+            effects += self._not_appended([rows[place]], error)
         if refused:
             rows = [row for place, row in enumerate(rows) if place not in refused]
         settled = self._settled
@@ -444,22 +439,19 @@ class DurableTopics:
         self.core.totals["rows_repeated"] += repeated
         return effects
 
-    def _row_refused(self, row: RowPut, error: MilepostError) -> list[Effect]:
-        if isinstance(error, Fenced | InDoubt):  # as in `_not_appended`
-            return self.core.refused(row.connection, error)
-        return self.core.tell_refused(row, error)
-
     def stored(self, results: list[tuple[Callable[[Any], list[Effect]], Any]], entries: list[Entry]) -> list[Effect]:
         """Called when a commit is done or has failed: run the continuations, and deliver the new rows of the log."""
         effects: list[Effect] = []
-        with self.core.catalogue.predicates.attempt({}):
-            for then, outcome in results:
-                try:
-                    effects += then(outcome)
-                except Uncompiled as missing:
-                    effects += self.core.attempts.put_off(missing, partial(then, outcome))
-                except Exception:  # a broker fault: only this request suffers
-                    log.exception("what the store did could not be dealt with")
+        predicates = self.core.predicates
+        predicates.results = {}  # as in `Predicates.run`, once for all of them
+        for then, outcome in results:
+            try:
+                effects += then(outcome)
+            except Uncompiled as missing:
+                effects += predicates.put_off(missing, partial(then, outcome))
+            except Exception:  # a broker fault: only this request suffers
+                log.exception("the outcome of an operation of the store could not be handled")
+        predicates.results = None
         settled, self._settled = self._settled, {}
         if settled:
             effects.append(Acknowledge(settled))
@@ -484,22 +476,6 @@ class DurableTopics:
     def tick(self, now: float) -> list[Effect]:
         """Called about once a second."""
         return self.subscriptions.tick(now) + self.counts.tick(now)
-
-    # Answers
-
-    def replied(self, connection: Connection, request: int, value: Any) -> list[Effect]:
-        return [Say(connection, Reply(request=request, value=value))] if connection.open else []
-
-    def failed(self, connection: Connection, request: int, error: MilepostError) -> list[Effect]:
-        self.core.errors[error.code] += 1
-        return [Say(connection, failure(error, request=request))] if connection.open else []
-
-    def _answered(
-        self, connection: Connection, request: int, value: Callable[[Any], Any], outcome: Any
-    ) -> list[Effect]:
-        if isinstance(outcome, MilepostError):
-            return self.failed(connection, request, outcome)
-        return self.replied(connection, request, value(outcome))
 
 
 def _retention(given: dict[str, Any]) -> Retention:

@@ -100,4 +100,4 @@ class ClientLeases(Leases):
                     client.until = now + self._lease_s
                 elif client.until <= now:
                     effects += self._forget(client)
-        return effects + super().tick(now, sweeps and self._queues.used)
+        return effects + super().tick(now, sweeps and bool(self._queues.types))

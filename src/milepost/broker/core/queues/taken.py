@@ -50,20 +50,20 @@ def messages(
     return [*effects, Deliver((*written, encode_control(reply)), [connection], answer=True)]
 
 
-def _fitting(group: Group) -> Iterable[Group]:
+def _fitting(group: Group) -> list[Group]:
     """The group, split into pieces that each fit into a frame."""
     rows = len(group.mids)
     if rows == 1 or len(group.batch.data) + _ROW_BYTES * rows + _HEAD_BYTES <= limits.FRAME_BYTES:
-        yield group
-        return
-    half = rows // 2
+        return [group]
+    half, pieces = rows // 2, list[Group]()
     for start, stop in ((0, half), (half, rows)):
-        yield from _fitting(
+        pieces += _fitting(
             Group(
                 group.type, group.schema, group.batch.slice(start, stop), group.mids[start:stop], group.s[start:stop],
                 group.t[start:stop], group.priorities[start:stop], group.aborts[start:stop],
             )
         )  # fmt: skip
+    return pieces
 
 
 _ROW_BYTES = 40  # upper bound, for each message, of a TAKEN frame's bytes beside the batch

@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,15 +32,14 @@ from milepost.errors import (
     TransactionAborted,
     UnknownType,
 )
+from milepost.operations import Look, steps
 from milepost.operations import queues as operations
-from milepost.operations import steps
-from milepost.operations.steps import Group
 from milepost.query import decode
 from milepost.queues.machine import TransactionMachine, unknown
 from milepost.queues.open_transaction import KeptReply, OpenTransaction, TransactionRequest
-from milepost.queues.requests import dequeue_of, require_right
+from milepost.queues.requests import answer_to, dequeue_of, operation_of, require_right
 from milepost.schema import Schema
-from milepost.wire import Dequeue, Enqueue, Finish, Reply
+from milepost.wire import Browse, Decide, DeclareType, DeleteTransfer, Dequeue, Enqueue, Finish, Reply, SetTransfer
 
 if TYPE_CHECKING:
     from milepost.broker.core.core import Core
@@ -58,7 +58,7 @@ class QueueTransactions(TransactionMachine):
         self.memory: Final = core.memory
         self.leases: ClientLeases = ClientLeases(self, core.settings.queue_lease_s)
         super().__init__(self.leases, core.totals)
-        self._types: dict[int, Schema] = {}  # by fingerprint
+        self.types: dict[int, Schema] = {}  # by fingerprint, as far as this broker knows
         self._looking: list[OpenTransaction] | None = None  # waiting for the types; None: they are not being read
 
     def begin(self) -> list[Effect]:
@@ -70,21 +70,12 @@ class QueueTransactions(TransactionMachine):
         if isinstance(outcome, MilepostError):
             log.warning("the message types of the store cannot be read: %s", outcome)
         else:
-            self._types = {each.schema.fingerprint: each.schema for each in outcome}
+            self.types = {each.schema.fingerprint: each.schema for each in outcome}
         effects: list[Effect] = []
         for transaction in waiting:
             transaction.busy = False
             effects += self.advance(transaction)
         return effects
-
-    def learn_type(self, schema: Schema) -> None:
-        """Add a type that was defined."""
-        self._types[schema.fingerprint] = schema
-
-    @property
-    def used(self) -> bool:
-        """Whether queues are in use: there are message types, as far as this broker knows."""
-        return bool(self._types)
 
     def figures(self) -> dict[str, int]:
         """Current figures: transactions, waiting dequeues, and bytes of held ENQUEUE frames."""
@@ -94,6 +85,32 @@ class QueueTransactions(TransactionMachine):
             "waiting": len(self.waiting),
             "held_bytes": sum(client.held_bytes for client in clients),
         }
+
+    # Requests outside of transactions
+
+    def administer(self, connection: Connection, request: Any) -> list[Effect]:
+        """Have the store carry out a request about queues and types; raises for errors that show without the store."""
+        self.require_store()
+        operation, then = operation_of(request), partial(self._administered, connection, request)
+        # A look does not wait for writes, nor hold them up: a queue may be long.
+        return [Inspect(operation, then, connection) if isinstance(operation, Look) else Write(operation, then)]
+
+    def _administered(self, connection: Connection, request: Any, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, MilepostError):
+            return self._core.reply(connection, request.request, outcome)
+        value, visible = answer_to(request, outcome)
+        effects: list[Effect] = []
+        match request:
+            case DeclareType():
+                self.types[outcome.schema.fingerprint] = outcome.schema
+            case Dequeue() | Browse():
+                return self._say(connection, request.request, KeptReply(0, value, outcome.groups))
+            case Decide():
+                self.decided(request.gid, request.commit)
+            case SetTransfer() | DeleteTransfer():
+                self._core.transfers_changed()
+        self.waiting.notify(visible.queues, effects, visible.counted)
+        return [*self._core.reply(connection, request.request, value), *effects]
 
     # Frames of clients
 
@@ -111,7 +128,7 @@ class QueueTransactions(TransactionMachine):
             effects = self.give_back([held])
             if said.held:
                 return effects  # the request that follows gets the same error
-            return effects + self._core.durable.failed(connection, said.request, error)
+            return effects + self._core.reply(connection, said.request, error)
         transaction.step = said.step
         self._check(transaction, held)
         transaction.held.append(held)
@@ -202,7 +219,7 @@ class QueueTransactions(TransactionMachine):
                 raise InvalidValue(f"priority {said.priority}: takes a finite number")
             if said.due_us < 0 or said.ends_us < 0:
                 raise InvalidValue("a message is due, and ends, at a time after 1970")
-            schema = self._types.get(fingerprint_of(said.data))
+            schema = self.types.get(fingerprint_of(said.data))
             if schema is None:
                 if held.looked:
                     raise UnknownType(
@@ -321,16 +338,12 @@ class QueueTransactions(TransactionMachine):
         if not connection.open:
             return []
         if reply.error is not None:
-            return self._core.durable.failed(connection, request, reply.error)
+            return self._core.reply(connection, request, reply.error)
         said = Reply(request=request, value=reply.value)
         if not reply.groups:
             return [Say(connection, said)]
         self.memory.answered(connection, request)
         return messages(self._core.delivery, connection, request, reply.groups, said)
-
-    def looked(self, connection: Connection, request: int, value: dict[str, Any], groups: list[Group]) -> list[Effect]:
-        """Reply with messages of a peek or browse."""
-        return self._say(connection, request, KeptReply(0, value, groups))
 
     def give_back(self, held: Iterable[HeldFrame]) -> list[Effect]:
         """Give the credit of ENQUEUE frames back."""
@@ -344,9 +357,3 @@ class QueueTransactions(TransactionMachine):
         """Raise `NotDurable` when the broker has no store."""
         if not self._core.durable.on:
             raise NotDurable("this broker keeps nothing, and so has no queues: start it with a store")
-
-
-def _connection(transaction: OpenTransaction) -> Connection | None:
-    client = transaction.client
-    assert isinstance(client, ConnectedClient)
-    return client.connection

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from milepost.broker.core.memory import Asking
     from milepost.broker.core.put import Put
     from milepost.broker.core.queues.clients import ConnectedClient
-    from milepost.broker.core.topics.topic import Topic
     from milepost.wire import Subscribe
 
 
@@ -86,7 +85,7 @@ class Connection:
         self.halted: float | None = None  # when it was paused because memory is short; None: it was not
         self.passes = 0  # 0, `PASSES` or `PASSED`: a frame that it may send although paused; `MemoryAccount.let_pass`
         self.busy = False  # a request of it is handled in pieces or in a thread: its later frames wait
-        self.slow: str | None = None
+        self.slow: str | None = None  # its slow-consumer policy; None: that of each topic
 
         self.window = 0  # bytes of deliveries that may be sent before the client gives credit
         self.credit = 0  # bytes of the window that are left; may fall below zero by one frame
@@ -166,10 +165,6 @@ class Connection:
         self.backlog.append(item)
         self.ready = False
         return self.backlog
-
-    def policy(self, topic: Topic) -> str:
-        """The slow-consumer policy of this client for a topic."""
-        return self.slow or topic.slow
 
     def __repr__(self) -> str:
         return f"<Connection {self.number} {self.name or 'anonymous'} at {self.peer}>"

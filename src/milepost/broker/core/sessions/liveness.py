@@ -6,6 +6,7 @@ A scan checks each connection several times per heartbeat; a message only record
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from milepost.broker.core.effects import Effect, Say
@@ -33,7 +34,7 @@ class Liveness:
         self._silence_s = SILENT_HEARTBEATS * core.settings.heartbeat_s
         self.interval_s: Final = min(core.settings.heartbeat_s / SCANS, core.settings.frame_s / 2)
 
-    def scan(self, now: float, partial: Bytes, waiting: Bytes) -> list[Effect]:
+    def scan(self, now: float, partial: Bytes, waiting: Bytes = attrgetter("unsent")) -> list[Effect]:
         """Called every `interval_s`. `partial`: bytes of an unfinished frame; `waiting`: bytes that wait to be sent."""
         effects: list[Effect] = []
         for connection in list(self._core.connections.values()):

@@ -77,16 +77,16 @@ class Publishers:
             return []
         if isinstance(outcome, MilepostError):
             return self._core.refused(connection, outcome)
+        if outcome is None:
+            return self._welcome(connection, hello, time_us)
         publisher = connection.publisher
-        if outcome is not None:
-            if outcome.number != publisher.number:
-                self._numbers.discard(publisher.number)
-                self._numbers.add(outcome.number)
-                publisher.number = outcome.number
-            publisher.last_stamp = max(publisher.last_stamp, outcome.high_water)
-            publisher.enrolled = True
-            return self._welcome(connection, hello, time_us, outcome.high_water)
-        return self._welcome(connection, hello, time_us)
+        if outcome.number != publisher.number:
+            self._numbers.discard(publisher.number)
+            self._numbers.add(outcome.number)
+            publisher.number = outcome.number
+        publisher.last_stamp = max(publisher.last_stamp, outcome.high_water)
+        publisher.enrolled = True
+        return self._welcome(connection, hello, time_us, outcome.high_water)
 
     def _welcome(self, connection: Connection, hello: Hello, time_us: int, high_water: int = 0) -> list[Effect]:
         connection.window = min(hello.window, self._core.settings.delivery_window)

@@ -16,7 +16,7 @@ from milepost.broker.core.effects import Effect, Later, Say
 from milepost.broker.core.log.catchups import is_behind
 from milepost.broker.core.predicates import Cache, Predicates
 from milepost.broker.core.sessions.connection import Connection, PlainSubscription
-from milepost.broker.core.statistics import totals
+from milepost.broker.core.statistics import summed
 from milepost.broker.core.topics.pattern import covers, is_pattern, require_name, require_pattern
 from milepost.broker.core.topics.topic import SLOW, Topic
 from milepost.errors import (
@@ -64,27 +64,45 @@ class Catalogue:
         self._wild: dict[tuple[int, int], PlainSubscription] = {}  # subscriptions to patterns
 
     def declare(self, connection: Connection, request: Declare, effects: list[Effect]) -> dict[str, Any]:
-        if request.slow is not None and request.slow not in SLOW:
-            raise BrokerError(f"unknown slow-consumer policy {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
+        """Make or change a live topic; without a schema, only announce a topic."""
+        schema = self.new_schema(request)
         topic = self.topics.get(request.name)
-        if request.schema is None:
-            topic = self.require(request.name)
-            self.announce(connection, topic, effects)
-            return {"number": topic.number, "created": False}
-        limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
-        schema = self.predicates.schema(request.schema)
         created = topic is None
         if topic is None:
-            require_name(request.name)
-            limits.require("TOPICS", len(self.topics) + 1, "the topics of this broker")
+            assert schema is not None
             topic = self.add(request.name, [schema], request.slow or SLOW[0], effects)
-        else:
-            if schema.fingerprint not in topic.versions:
-                self.require_follows(topic, schema)
+        elif request.schema is not None:
+            if schema is not None:
                 self.add_versions(topic, [schema], effects)
             topic.slow = request.slow or topic.slow
         self.announce(connection, topic, effects)
         return {"number": topic.number, "created": created}
+
+    def new_schema(self, request: Declare) -> Schema | None:
+        """The schema of a new topic, or one that is new to its topic; None: the topic is there, and gets none.
+
+        Raises for an invalid request, before anything is changed.
+        """
+        if request.slow is not None and request.slow not in SLOW:
+            raise BrokerError(f"unknown slow-consumer policy {request.slow[:40]!r}; take one of {', '.join(SLOW)}")
+        if request.schema is None:
+            self.require(request.name)
+            return None
+        limits.require("TOPIC_SCHEMA_CHARS", len(request.schema), "the text of a topic's schema")
+        schema = self.predicates.schema(request.schema)
+        topic = self.topics.get(request.name)
+        if topic is None:
+            self.require_new(request.name)
+        elif schema.fingerprint in topic.versions:
+            return None
+        else:
+            self.require_follows(topic, schema)
+        return schema
+
+    def require_new(self, name: str) -> None:
+        """Raise if a topic of this name cannot be made."""
+        require_name(name)
+        limits.require("TOPICS", len(self.topics) + 1, "the topics of this broker")
 
     def add(self, name: str, schemas: list[Schema], slow: str, effects: list[Effect], stored: int = 0) -> Topic:
         """Add a new topic; `stored` is the store's number of a durable one."""
@@ -155,7 +173,7 @@ class Catalogue:
                 connection.announced.pop(topic.number, None)
         del self.topics[topic.name], self.numbered[topic.number]
         self.stored.pop(topic.stored, None)
-        self.past.update(totals(topic))
+        self.past.update(summed([topic]))
         return {"subscriptions": removed}
 
     def subscribe(

@@ -30,7 +30,7 @@ def overfull(
 
     To throttle, its backlog is added to `full`: the publisher's credit waits for these backlogs.
     """
-    policy = connection.policy(topic)
+    policy = connection.slow or topic.slow
     if policy == "disconnect":
         waiting = f"{backlog.rows} rows in {backlog.bytes} bytes were waiting for it"
         _count(core, connection, backlog.drop_all())
