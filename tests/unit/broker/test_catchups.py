@@ -1,5 +1,7 @@
 """Plain subscriptions that come back: what they missed comes out of the log, and then they are delivered to."""
 
+from functools import partial
+
 import pytest
 
 from milepost import limits
@@ -54,6 +56,23 @@ def test_missed_rows_are_handed_out_and_the_next_ones_delivered(rig, feed, posit
     assert rig.rows(client) == quotes(3)
     assert rig.places[client] == [(1, 23)]
     assert client.keys == 1
+
+
+def test_a_predicate_that_is_compiled_no_more_does_not_run_a_read_twice(rig, feed):
+    client = rig.client(places=True)
+    rig.auto = False
+    resume(rig, client, 15, where=f"size >= 0 or symbol in ({', '.join(repr(f'S{n}') for n in range(200))})")
+    rig.auto = True
+    while rig.reads:
+        waiting, rig.reads = rig.reads, []
+        for effect in waiting:
+            found = rig._found(effect)
+            rig.cache._kept.clear()  # others have used up its room
+            rig.run(rig.core.predicates.run(partial(effect.then, found)))
+    assert rig.offsets(client) == list(range(15, 20))
+    assert rig.core.memory.reads == 0
+    assert len(caught_up(rig, client)) == 1
+    assert nothing_is_left(rig, client)
 
 
 def test_who_has_missed_nothing_is_delivered_to_at_once(rig, feed):

@@ -118,7 +118,9 @@ def test_old_rows_are_matched_as_the_newest_schema_reads_them():
     rig.subscribe(reader, number=2, where="venue is null")
     rig.put(feed, quotes(2))
     rig.put(feed, [{**row, "venue": "X"} for row in quotes(2)], schema=wider)
-    assert [(marks, len(rows)) for _, marks, rows, _ in rig.got[reader]] == [([(2,), (1, 2)], 2), ((1,), 1)]
+    found = [(marks if isinstance(marks, tuple) else [tuple(sorted(each)) for each in marks], len(rows))
+             for _, marks, rows, _ in rig.got[reader]]  # fmt: skip
+    assert found == [([(2,), (1, 2)], 2), ((1,), 1)]
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_extensions_of_one_base_share_a_topic_and_filters_name_fields_of_all():
     rig.put(one, [{**row, "lot": 2}], schema=lot)
     rig.put(other, [{**row, "desk": "eu"}], schema=desk)
     rig.put(one, [row])
-    assert [marks for _, marks, _, _ in rig.got[reader]] == [(1, 2), (2,), (3,)]
+    assert [tuple(sorted(marks)) for _, marks, _, _ in rig.got[reader]] == [(1, 2), (2,), (3,)]
     answer = rig.ask(one, Declare, name="quotes", schema=QUOTE.replace("]", ", lot: int]"))
     assert (answer.code, "lot: it was long and is int" in answer.message) == ("incompatible_schema", True)
     answer = rig.ask(one, Declare, name="quotes", schema="quote: [sym: string, price: double, size: int]")

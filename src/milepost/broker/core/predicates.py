@@ -8,7 +8,8 @@ such an attempt, everything is compiled at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -90,6 +91,15 @@ class Predicates:
         if isinstance(outcome, MilepostError):
             return event()  # a broker fault, which is logged: without an attempt, the event compiles at once
         return self.run(event, connection, known | outcome)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Compile at once within an attempt, where the event has changed something and cannot be put off."""
+        before, self.results = self.results, None
+        try:
+            yield
+        finally:
+            self.results = before
 
     def require(self, wanted: Iterable[tuple[str, Schema]]) -> None:
         """Raise `Uncompiled` within an attempt, unless all these predicates are compiled."""

@@ -101,7 +101,8 @@ class CatchUps:
         self._remove(catch_up)
         connection = subscription.connection
         try:
-            topic.subscribe(subscription)
+            with self._core.predicates.at_once():  # the predicate was compiled before, and is most often still there
+                topic.subscribe(subscription)
         except MilepostError as error:
             self._fail(subscription, error, effects)
         else:
