@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
@@ -33,7 +32,7 @@ from milepost.cli import (
     up,
     warm,
 )
-from milepost.cli.terminal import Console, echo
+from milepost.cli.terminal import echo, warn
 from milepost.errors import MilepostError
 
 __all__ = ["app", "main"]
@@ -86,9 +85,6 @@ app.add_typer(type.app, name="type")
 app.add_typer(bench.app, name="bench")
 app.command("warm", epilog=warm.EXAMPLES)(warm.run)
 
-PLAIN: Final[Mapping[str, Any]] = {"markup": False, "highlight": False, "emoji": False, "soft_wrap": True}
-"""Verbatim output: text that an error quotes may look like markup."""
-
 
 def main() -> None:
     """Run the command line. Errors of Milepost and of the system are printed as messages, without a traceback.
@@ -107,7 +103,7 @@ def main() -> None:
         if isinstance(error, OSError) and not isinstance(error, MilepostError):
             _give_up_output()
         # Some errors of the system, such as a timeout, have no text.
-        Console(stderr=True).print(f"milepost: {str(error) or error.__class__.__name__}", **PLAIN, style="red")
+        warn(f"milepost: {str(error) or error.__class__.__name__}", "red")
         sys.exit(1)
 
 

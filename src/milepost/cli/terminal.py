@@ -77,6 +77,11 @@ def table(*columns: str, right: Iterable[str] = (), wrapped: Iterable[str] = ())
     return made
 
 
+def warn(text: str, style: str = "yellow") -> None:
+    """Print a warning or an error verbatim on standard error: text that it quotes may look like markup."""
+    Console(stderr=True).print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
 class Formatter(logging.Formatter):
     """Formats log lines with escaped values. A traceback keeps its lines."""
 

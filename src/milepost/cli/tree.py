@@ -60,5 +60,3 @@ def _inside(place: Tree, kind: Type) -> None:
         case Variant(parts):
             for part in parts:
                 _add(place, f"[yellow]|[/] {escape(part.name)}: ", part.type)
-        case _:
-            pass
