@@ -1,6 +1,6 @@
 """`python -m benchmarks NAME [PART ...] [--quick]`; QUICK=1 in the environment is the same as --quick.
 
-A benchmark of several parts says so with `PARTS`, and can be told which to run: by name, or by ONLY=part,part.
+A benchmark of several parts says so with `PARTS`, and takes the parts to run: by name, or by ONLY=part,part.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BENCHMARKS = {
     "query": "predicates over batches, against pyarrow.compute and Polars",
     "match": "the subscription index: events a second against up to a million subscriptions",
     "queues": "transactional queues, against procrastinate and PGQueuer on the same PostgreSQL",
-    "input_queues": "what input queues bring: checking and matching in threads",
+    "input_queues": "input queues: checking and matching in threads",
     "pubsub": "the whole broker, against NATS, Redis, Mosquitto, RabbitMQ and ActiveMQ",
     "durable": "durable topics, against Redis Streams, RabbitMQ and JetStream",
     "pipeline": "the pipeline on Spark: source, tier 1 against Parquet, splitter, combiner, both tiers",
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=only, metavar="part", help="run these parts of it alone")
     parser.add_argument("--quick", action="store_true", default=os.environ.get("QUICK", "") not in ("", "0"))
     arguments = parser.parse_args()
-    if not kernels.compiled():  # else a broker would compile them beside what is measured
+    if not kernels.compiled():  # otherwise a broker would compile them during the measurements
         subprocess.run([sys.executable, "-m", "milepost.cli", "warm"], check=True)
     module = importlib.import_module(f"benchmarks.{arguments.name}")
     known = getattr(module, "PARTS", {})

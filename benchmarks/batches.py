@@ -65,7 +65,7 @@ def optional_ratios(repeats: int) -> dict[str, float]:
         row_size[schema.name] = sum(len(bytes(row.data)) for row in rows) / len(rows)
         evaluate = query.compile(predicate, schema).mask
         work["decode"][schema.name] = lambda data=data, schema=schema: Batch.decode(data, schema)
-        # A fresh batch each time: one that was queried before may have kept its unpacked columns.
+        # A fresh batch each time: a batch that was queried before may have cached its unpacked columns.
         work["query"][schema.name] = lambda run=evaluate, data=data, schema=schema: run(Batch.decode(data, schema))
         work["to_arrow"][schema.name] = lambda data=data, schema=schema: Batch.decode(data, schema).to_arrow()
         work["from_arrow"][schema.name] = lambda table=table, schema=schema: Batch.encode(schema, table)

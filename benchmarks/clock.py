@@ -14,7 +14,7 @@ def best(contestants: Mapping[Name, Callable[[], Any]], repeats: int) -> dict[Na
     """Nanoseconds of the quickest of `repeats` runs of each contestant.
 
     All take turns, so that a neighbour's noise on the machine hits all alike, and the quickest run is kept, because
-    noise only ever adds. A turn is two runs: what was between may have emptied the caches, and the first run of the
+    noise only adds. A turn is two runs: other work in between may have emptied the caches, and the first run of the
     two fills them again, as checking a message on arrival does. No collector runs in between.
     """
     shortest = dict.fromkeys(contestants, float("inf"))

@@ -17,13 +17,13 @@ from benchmarks.messages import FIELDS, Shape
 from milepost.batch import Batch
 
 NINE = 9
-CHOICES = 64  # different sets of nine fields; each is compiled once, and each message is given one of them
+CHOICES = 64  # different sets of nine fields; each is compiled once, and each message uses one of them
 
 LEFT_OUT: dict[str, str] = {}  # formats whose package is not installed, and why they are not here
 
 
 def _there(module: str, **names: str) -> tuple[type[Format], ...]:
-    """The formats of a module, which are given with what they are called; none when a package is missing."""
+    """The formats of a module, by name; none when their package is missing."""
     try:
         found = import_module(f"benchmarks.formats.{module}")
     except ImportError as error:
@@ -51,7 +51,7 @@ ALL_PEERS = (*(kind.name for kind in (*PEERS, *VARIATIONS)), *LEFT_OUT)
 
 @dataclass
 class Contest:
-    """One shape, ready to be timed: for each format a loop over all messages, and what a message takes."""
+    """One shape, ready to be timed: for each format a loop over all messages, and the bytes of a message."""
 
     one: dict[str, Callable[[], None]]
     nine: dict[str, Callable[[], None]]
@@ -60,7 +60,7 @@ class Contest:
 
 
 def prepare(shape: Shape, count: int, seed: int) -> Contest:
-    """Write the messages in every format, choose the fields, and see that all formats read what was written."""
+    """Write the messages in every format, choose the fields, and check that all formats read the written values."""
     rng = random.Random(seed)
     messages = shape.messages(count, seed)
     single = [rng.randrange(FIELDS) for _ in messages]
@@ -89,9 +89,9 @@ def prepare(shape: Shape, count: int, seed: int) -> Contest:
     return contest
 
 
-# Where a message lies in memory depends on what its writer happened to allocate besides, and the same reader takes
-# 106 ns or 191 ns for that reason alone. A format is not to be blamed for it, nor praised: so the messages of every
-# format are copied side by side, as if they had just arrived one after the other, and read in the order of addresses.
+# The place of a message in memory depends on other allocations of its writer, and for that reason alone the same reader
+# takes 106 ns or 191 ns. So that this favours no format, the messages of every format are copied side by side, as if
+# they had just arrived one after the other, and read in the order of their addresses.
 
 
 def _side_by_side(written: list[bytes]) -> list[bytes]:
@@ -103,7 +103,7 @@ def _in_memory_order(work: list[tuple[Reader, bytes]]) -> list[tuple[Reader, byt
 
 
 def _read(work: list[tuple[Reader, bytes]]) -> None:
-    """What is timed: the same loop for every format, so that its cost is in all figures alike."""
+    """The timed loop, the same for every format, so that its cost is the same in all figures."""
     for read, data in work:
         read(data)
 
@@ -115,7 +115,7 @@ def _validate(written: list[bytes], schema: Any) -> None:
 
 
 def _agree(name: str, work: list[tuple[Reader, bytes]], wanted: list[Any]) -> None:
-    """A format that reads something else than was written is not measured."""
+    """Refuse to measure a format that does not read the written values."""
     for (read, data), value in zip(work, wanted, strict=True):
         if (found := read(data)) != value:
             raise AssertionError(f"{name} read {found!r} where {value!r} was written")

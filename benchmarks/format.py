@@ -94,14 +94,14 @@ def _peers() -> list[str]:
 
 
 def _advantage(times: Figures, peer: str) -> float | None:
-    """How many times quicker than a peer, on the schema where that is least, ours with variants where it has them."""
+    """How many times quicker than a peer, on the schema with the smallest factor; with variants where we have them."""
     if peer in fields.LEFT_OUT:
         return None
     return min(row[peer] / max(row[OURS], row.get(VARIANTS, 0.0)) for row in times.values())
 
 
 def _least(found: Iterable[float | None]) -> float | None:
-    """The least; None when one was not measured, which could be it."""
+    """The smallest; None when one was not measured, because it could be the smallest."""
     known = list(found)
     return None if None in known else min(each for each in known if each is not None)
 
@@ -150,7 +150,7 @@ def _bars(figures: dict[str, Any], size: Figures) -> list[tuple[str, float | Non
 
 
 def _size_ratio(size: Figures, kind: str, peers: Sequence[str]) -> float | None:
-    """Our bytes over the smallest of the peers', on the schema where that is most; None when a peer is missing."""
+    """Our bytes over the smallest of the peers', on the schema with the largest ratio; None when a peer is missing."""
     if set(peers) & fields.LEFT_OUT.keys():
         return None
     rows = [size[shape.name] for shape in SHAPES if shape.kind == kind]

@@ -1,9 +1,9 @@
-"""`make bench NAME=input_queues`: what `input_queues` bring.
+"""`make bench NAME=input_queues`: the effect of `input_queues`.
 
 A broker without its sockets: it checks, matches and shares out. Eight publishers, batches of 1,000 rows, one subscriber
-connection that takes everything at once; subscriptions as in `make bench NAME=match`. With 0 queues all happens in one
-thread; with n, checking and matching happen in n others, and only the sharing out is left to the first. What two
-threads gain over one shows how much of the work leaves the GIL.
+connection that takes everything at once; subscriptions as in `make bench NAME=match`. With 0 queues one
+thread does everything. With n queues, n other threads check and match, and the first thread only shares out. The gain
+of two threads over one shows how much of the work runs without the GIL.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Rig:
         self.core.said(connection, message, 0.0, 0)
 
     def _subscribe(self, count: int) -> None:
-        """Straight into the topic: parsing a million texts is no part of this."""
+        """Add the predicates to the topic directly: parsing a million texts is not measured here."""
         index = self.topic.versions[SCHEMA.fingerprint].index
         for number, node in enumerate(conjunctions(np.random.default_rng(2), count, uniform)):
             key = self.topic._take_key()

@@ -32,7 +32,7 @@ NARROW = 10  # of the range-only subscriptions: two ranges of one value in a hun
 SIZES = (10_000, 100_000, 1_000_000)
 QUICK_SIZES = (1_000, 10_000, 100_000)
 EVENTS = 10_000
-SECONDS, QUICK_SECONDS = 3.0, 0.5  # that a rate is measured for
+SECONDS, QUICK_SECONDS = 3.0, 0.5  # of the measurement of a rate
 EXPRESSIONS = 1_000  # distinct `or` and `like` predicates
 SHARED = 0.2  # of the subscriptions have one of them
 CHURN_BATCH = 16  # rows
@@ -54,7 +54,7 @@ def uniform(rng: Random, count: int) -> Values:
 
 
 def zipf(rng: Random, count: int) -> Values:
-    """The k-th most frequent value is 1/k as frequent as the first; which these are is scattered over the values."""
+    """The k-th most frequent value is 1/k as frequent as the first. Frequent values are spread over the whole range."""
     weights = 1 / np.arange(1, VALUES + 1)
     ranks = np.searchsorted(np.cumsum(weights / weights.sum()), rng.random(count))
     return np.random.default_rng(99).permutation(VALUES)[np.minimum(ranks, VALUES - 1)]
@@ -158,7 +158,7 @@ class Bench:
         """An index of so many subscriptions, and the seconds it took to add them."""
         index = Index(schema)
         spent = 0.0
-        gc.disable()  # a million trees that are dropped at once: looking for cycles among them is no part of the index
+        gc.disable()  # a million trees are dropped at once: searching them for cycles is not part of the index
         try:
             with Progress(console=self.report.console, transient=True) as progress:
                 task = progress.add_task(f"{what}: {count:,} subscriptions", total=count)
@@ -200,7 +200,7 @@ class Bench:
 
 
 def _check(index: Index, nodes: list[typed.Typed], batch: Batch) -> None:
-    """The first subscriptions, asked one by one, say the same."""
+    """The index agrees with the first subscriptions evaluated one by one."""
     found = index.snapshot().match(batch)
     rows = np.repeat(np.arange(len(batch)), np.diff(found.offsets))
     for key, node in enumerate(nodes):
@@ -209,7 +209,7 @@ def _check(index: Index, nodes: list[typed.Typed], batch: Batch) -> None:
 
 
 def _check_text() -> None:
-    """The trees that are put together here are those that the text would give."""
+    """The trees that are built here are equal to the trees that parsing the text gives."""
     for node in [*conjunctions(np.random.default_rng(1), 20, uniform), *ranges(np.random.default_rng(2), 20)]:
         assert isinstance(node, typed.And)
         terms = []
@@ -300,7 +300,7 @@ def _by_owner(index: Index, batch: Batch, seconds: float) -> dict[str, float]:
 
 
 def _churn(index: Index, rng: Random, bench: Bench) -> dict[str, float]:
-    """Additions and removals a second beside small batches, and the longest time that one of these had to wait."""
+    """Additions and removals a second beside small batches, and the longest time that a batch had to wait."""
     count = len(index)
     changes = 200_000 if count > 500_000 else 40_000
     nodes = [Predicate("", SCHEMA, TREE, node) for node in conjunctions(rng, changes // 2, uniform)]

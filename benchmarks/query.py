@@ -1,4 +1,4 @@
-"""`make bench NAME=query`: predicates over a batch by the mask back end, and what others do with the same columns."""
+"""`make bench NAME=query`: predicates over a batch by the mask back end, and by other libraries on the same columns."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from milepost.schema.text import parse
 
 ROWS = 10_000
 REPEATS, QUICK_REPEATS = 200, 30
-PYTHON_ROWS = 1_000  # the reference back end works row by row; its rate does not depend on how many
+PYTHON_ROWS = 1_000  # the reference back end works row by row, so its rate does not depend on the number of rows
 BAR = 50e6  # rows a second, four terms, by the mask back end
 
 SYMBOLS = [f"SYM{i}" for i in range(200)]
 
-# What is asked, in Milepost's language and by hand in the peers'. `four` is the one the bar is for.
+# The predicates, in Milepost's language and written by hand for the peers. The bar is for `four`.
 Peer = Callable[[Any], Any]
 
 
@@ -208,7 +208,7 @@ def _measure(case: Case, table: pa.RecordBatch, repeats: int, polars: Any) -> di
 
     found = wanted.mask(batch)
     assert found[:PYTHON_ROWS].tolist() == [wanted.test(row) is True for row in some], case.name
-    # A fresh batch each time: one that was asked before may have kept what it worked out.
+    # A fresh batch each time: a batch that was queried before may have cached results.
     contestants: dict[str, Callable[[], Any]] = {"mask": lambda: wanted.mask(Batch.trusted(data, schema))}
     if case.arrow is not None:
         arrow = case.arrow

@@ -1,4 +1,4 @@
-"""What a benchmark prints: tables for people, and one JSON object on the last line for programs."""
+"""The output of a benchmark: tables for people, and one JSON object on the last line for programs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SHORT_RUN = "a short run would measure how it starts"
 
 
 class Report:
-    """Collects the figures of one run. `figures` is what the last line holds, `bench` first.
+    """Collects the figures of one run. `figures` is the content of the last line, `bench` first.
 
-    What was not measured is null there, and `left_out` has why: peers and figures by name.
+    Figures that were not measured are null, and `left_out` has the reasons, by the name of the peer or figure.
     """
 
     def __init__(self, bench: str, quick: bool) -> None:
@@ -32,7 +32,7 @@ class Report:
         self.console.print(sentence, highlight=False)
 
     def leave_out(self, name: str, why: str) -> None:
-        """A peer or a figure that there will be nothing of; said once."""
+        """Note why a peer or a figure is missing. It is printed once."""
         if name not in self.figures["left_out"]:
             self.figures["left_out"][name] = why
             if why != SHORT_RUN:
@@ -55,9 +55,9 @@ class Report:
         self.console.print(made)
 
     def bars(self, bars: Sequence[tuple[str, float | None, str, float]]) -> None:
-        """What was promised, what was measured, and whether it holds: `(what, measured, "<=" or ">=", bound)`.
+        """Print each bar with its measurement and whether it is met: `(name, measured, "<=" or ">=", bound)`.
 
-        What was not measured is left out of the table, and neither met nor missed.
+        Bars without a measurement are not in the table, and are neither met nor missed.
         """
         rows = []
         for what, measured, relation, bound in bars:
@@ -65,7 +65,7 @@ class Report:
                 continue
             met = measured <= bound if relation == "<=" else measured >= bound
             rows.append((what, measured, f"{relation} {_shown(bound)}", "met" if met else "[bold red]missed[/]"))
-        # Few messages and few rounds leave caches cold and noise in: a short run shows that the benchmark works.
+        # With few messages and rounds caches are cold and noise is large: a short run only shows that all works.
         title = "Bars, by the rough figures of a short run" if self.figures["quick"] else "Bars"
         self.table(title, ("what", "measured", "bar", ""), rows)
         self.figures["missed"] = [row[0] for row in rows if row[3] != "met"]
@@ -76,7 +76,7 @@ class Report:
 
 
 def ratio(ours: float | None, theirs: float | None) -> float | None:
-    """How many times as much; None unless both were measured."""
+    """Our figure divided by theirs; None unless both were measured."""
     return ours / theirs if ours and theirs else None
 
 

@@ -1,4 +1,4 @@
-"""A hundred publishers with one message in flight each, and one alone: what committing in groups brings."""
+"""A hundred publishers with one message in flight each, and one alone: the gain of group commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPIC = "turns"
 
 @dataclass
 class Commits:
-    """What the rounds gave."""
+    """The results of the rounds."""
 
     alone: list[float] = field(default_factory=list)  # puts a second of one publisher
     together: list[float] = field(default_factory=list)  # … of all hundred
@@ -28,7 +28,7 @@ class Commits:
 
     @property
     def gain(self) -> float:
-        """Both medians: the best of one and the worst of the other would flatter."""
+        """The ratio of medians, because the best of one over the worst of the other would be too favourable."""
         return float(np.median(self.together) / np.median(self.alone))
 
     @property
@@ -37,7 +37,7 @@ class Commits:
 
 
 def measure(broker: Server, seconds: float, rounds: int) -> Commits:
-    """In turns; the first round, which is not counted, warms everybody up."""
+    """Run both in turns. The first round is a warm-up, and is not counted."""
     found = Commits()
     where = (broker.host, broker.port, TOPIC)
     with (

@@ -1,4 +1,4 @@
-"""The disk that everything is stored on: a real one, its name, and what a sync costs there."""
+"""The disk that everything is stored on: a real one, its name, and the time of a sync."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SYNCS = 50
 
 
 def real_folder() -> str:
-    """A folder for temporary files that a disk is behind; the system's own, when it is one."""
+    """A folder for temporary files on a disk; the system's own, when that is on a disk."""
     for folder in (tempfile.gettempdir(), "/var/tmp", str(Path.cwd())):
         if os.access(folder, os.W_OK) and file_system(folder) not in MEMORY:
             return folder
@@ -36,7 +36,7 @@ def file_system(folder: str) -> str:
 
 
 def memory_folder() -> str | None:
-    """A folder in memory, for what is written only to be copied; None when there is none."""
+    """A folder in memory for files that are copied later; None when there is none."""
     folder = "/dev/shm"
     return folder if os.access(folder, os.W_OK) and file_system(folder) in MEMORY else None
 
@@ -44,7 +44,7 @@ def memory_folder() -> str | None:
 def fdatasync_s(*, over: bool = False) -> float:
     """Seconds that 4 kB take to reach the disk, at the end of a file that grows, as a log does; the median of 50.
 
-    With `over`, written over what is there: no length changes, and a file system has less to do.
+    With `over`, existing bytes are overwritten: the length stays the same, and the file system has less to do.
     """
     block = os.urandom(SYNC_BYTES)
     taken = []

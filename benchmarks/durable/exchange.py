@@ -17,7 +17,7 @@ WARM_PART = 5  # the first run, which is not counted, has one in so many of the 
 
 @dataclass
 class Contestant:
-    """A broker, a way to use it, and what the runs gave."""
+    """A broker, a way to use it, and the results of its runs."""
 
     name: str
     broker: str
@@ -60,8 +60,9 @@ def ours(broker: str, quick: bool) -> list[Contestant]:
     """Milepost's ways to put and to get.
 
     Puts are by row or by list, and all 500 at once, in two halves, or with the next 500 made while the last are stored,
-    as Redis has them. The gets of the first are what is compared: message by message, as the peers are used; `get_many`
-    promises more than they do, as what it returns will not come again. A short run leaves out what is rarely the best.
+    as Redis has them. The gets of the first are compared: message by message, as the peers are used; `get_many`
+    promises more than the peers, since its messages are not delivered again. A short run leaves out the ways
+    that are rarely the best.
     """
     ways = {BY_ROW: ("Rows", "Iterate"), MANY: ("Many", "GetMany")}
     if broker == "milepost":
@@ -93,18 +94,18 @@ def peers(quick: bool) -> list[Contestant]:
     ]
 
 
-# In every run RabbitMQ has a tenth of what Redis has. JetStream without syncs has less than half of Redis with them, so
-# that JetStream with syncs, which not every server can do, has less.
+# In every run RabbitMQ has a tenth of the rate of Redis. JetStream without syncs has less than half of Redis with
+# them, so JetStream with syncs, which not every server can do, has less.
 NEVER_BEST = ("rabbitmq", "jetstream synced")
 
 
 def could_be_best(given: Sequence[Contestant], synced: bool) -> set[str]:
-    """The brokers that may be the quickest, of the synced or of all."""
+    """The brokers that may be the quickest, of those that sync or of all."""
     return {each.broker for each in given if each.broker not in NEVER_BEST and (each.synced or not synced)}
 
 
 def measure(given: Sequence[Contestant], brokers: Mapping[str, Server], repeats: int) -> dict[str, str]:
-    """Run all whose broker is there, in turns, so that noise hits all alike; what went wrong, by name."""
+    """Run all whose broker is there, in turns, so that noise affects all alike. Returns errors by name."""
     wrong = {}
     with ExitStack() as stack:
         running: list[tuple[Contestant, Server, Worker, Worker]] = []

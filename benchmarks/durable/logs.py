@@ -1,4 +1,4 @@
-"""Logs written straight into a store, as a broker writes them, for what reads them."""
+"""Logs written directly into a store, as a broker writes them, for benchmarks that read them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Log:
         self._publisher = int(enrolled.number)
 
     def encoded(self, given: Iterable[object]) -> Batch:
-        """Rows as a batch without IDs: `append` stamps it, as often as one likes."""
+        """Rows as a batch without IDs: `append` stamps it, and may be called repeatedly."""
         return Batch.encode(self._schema, list(given))
 
     def append(self, batch: Batch) -> None:
@@ -61,7 +61,7 @@ class Log:
         return sum(extent.entries for extent in self.store.extents(self.topic)[self.topic].values())
 
     def compact(self) -> None:
-        """All upkeep there is."""
+        """Do all upkeep that is due."""
         while self.store.maintain(_now()):
             pass
 
@@ -112,7 +112,7 @@ def one_by_one(count: int) -> Iterator[tuple[Path, int, Path, int]]:
 
 
 def _progress(done: int, count: int, what: str) -> None:
-    """A line that goes on on a terminal; elsewhere the last of them alone."""
+    """A progress line that is rewritten on a terminal; elsewhere only the last one is printed."""
     if sys.stderr.isatty() or done >= count:
         end = "\n" if done >= count else "\r"
         print(f"writing a log: {min(done, count):,} of {count:,} {what}", end=end, file=sys.stderr, flush=True)

@@ -18,11 +18,12 @@ class Replay:
     name: str
     rows: int
     entries: int
-    rows_per_s: float  # of the log, not of what matched
+    rows_per_s: float  # of the log, not of the matching rows
     cpu_us: float  # of the broker for each row
 
 
-# Of the log that is written one row at a time. A short one is read within milliseconds, of which asking takes some.
+# Of the log that is written one row at a time. A short log is read within milliseconds, and the
+# request is a part of that time.
 ROWS, QUICK_ROWS = 300_000, 20_000
 
 

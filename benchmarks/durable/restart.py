@@ -1,4 +1,4 @@
-"""A broker that ends and starts again over a long log: how long until it serves, and what memory it takes."""
+"""A broker that ends and starts again over a long log: the time until it serves, and its memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Restart:
 
 
 def measure(file: Path, rows: int, repeats: int) -> Restart:
-    """Over a store whose log has so many rows; it is left with a subscription more."""
+    """Measure over a store whose log has so many rows. A subscription is added to it."""
     with MilepostWithStore(str(file)) as broker:
         where = (broker.host, broker.port, logs.TOPIC, NAME, rows // 2)
         with Worker("uvloop", replay.place, *where) as placer:

@@ -1,19 +1,16 @@
-"""The parts of the benchmark, one after the other, and what they print."""
+"""The parts of the benchmark in their order, with the tables that they print."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.durable import commits, disk, exchange, logs, replay, restart
-from benchmarks.parts import carry_out, stop_in_order
+from benchmarks.parts import PartsRun, carry_out, stop_in_order
 from benchmarks.peers import RabbitMQ, Server, Unavailable
 from benchmarks.peers.jetstream import JetStream, SyncedJetStream
 from benchmarks.peers.milepost_store import MilepostWithStore
@@ -21,52 +18,25 @@ from benchmarks.peers.postgresql import postgresql
 from benchmarks.peers.streams import RedisStreams
 from benchmarks.report import Report, best_of, ratio
 
-Bar = tuple[str, float, str, float]
 PUT_BAR = GET_BAR = 4.0
 ROWS, QUICK_ROWS = 10_000_000, 200_000  # of the log that is replayed and restarted over
 EMPTY_ROWS = 1_000  # of the log that memory is compared with
 
 
-class Run:
-    """What the parts share: the report, the bars so far, and how short everything has to be."""
+class Run(PartsRun):
+    """A run with a long log, which several parts read."""
 
     def __init__(self, report: Report, quick: bool) -> None:
-        self.report = report
-        self.quick = quick
-        self.bars: list[Bar] = []
-        self.rows = QUICK_ROWS if quick else ROWS
-        self._began = time.monotonic()
+        super().__init__(report, quick)
+        self.rows = self.some(ROWS, QUICK_ROWS)
         self._log: Path | None = None
-        self.stack = ExitStack()  # what lasts until the end
+        self.stack = ExitStack()  # closed at the end of the run
 
     def log(self) -> Path:
-        """The store with a long log, written when it is wanted first: that takes longer than reading it."""
+        """The store with a long log. It is written at the first call, because that takes longer than reading it."""
         if self._log is None:
             self._log = self.stack.enter_context(logs.batched(self.rows))
         return self._log
-
-    def put(self, **figures: Any) -> None:
-        self.report.figures |= figures
-
-    def bar(self, what: str, measured: float | None, relation: str, bound: float) -> None:
-        if measured is not None:
-            self.bars.append((what, measured, relation, bound))
-
-    def progress(self, sentence: str) -> None:
-        print(f"{time.monotonic() - self._began:5.1f} s: {sentence}", file=sys.stderr, flush=True)
-
-    @contextmanager
-    def brokers(self, *kinds: type[Server]) -> Iterator[dict[str, Server]]:
-        """Milepost, and those of its peers that can be started, by name; a sentence for each of the others."""
-        with ExitStack() as stack:
-            running: dict[str, Server] = {"milepost": stack.enter_context(MilepostWithStore())}
-            for kind in kinds:
-                self.progress(f"starting {kind.name}")
-                try:
-                    running[kind.name] = stack.enter_context(kind())
-                except Unavailable as reason:
-                    self.report.leave_out(kind.name, str(reason))
-            yield running
 
 
 def _quickest(ways: Iterable[exchange.Contestant]) -> exchange.Contestant | None:
@@ -84,7 +54,8 @@ def _best(run: Run, what: str, peers: set[str], rates: Iterable[tuple[str, float
 def put_and_get(run: Run) -> None:
     """`put_vs_best`, `get_vs_best` and `single_get_per_s`, on SQLite beside the peers, and on PostgreSQL alone.
 
-    A short run puts and gets too few messages for a rate: it shows that nothing is lost, and what is left out.
+    A short run puts and gets too few messages for a rate: it only shows that nothing is lost, and names
+    the peers that are left out.
     """
     quick = run.quick
     given = exchange.ours("milepost", quick) + exchange.peers(quick)
@@ -94,7 +65,7 @@ def put_and_get(run: Run) -> None:
         run.report.leave_out(RabbitMQ.name, "a short run has no time for it")
     else:
         kinds += (RabbitMQ,)
-    with run.brokers(*kinds) as brokers:
+    with run.brokers(MilepostWithStore, *kinds) as brokers:
         run.progress("putting and getting")
         wrong = exchange.measure(given, brokers, repeats)
         single = exchange.single(brokers["milepost"], 100 if quick else 2_000, 2)
@@ -142,7 +113,7 @@ def put_and_get(run: Run) -> None:
     )  # fmt: skip
     # A pipeline of Redis is a list of messages that is made and then sent: `put_many` is that, and so is a loop of puts
     # with a flush. Both sides have 500 at once or two halves in turns, and the best way of each is compared. The peers'
-    # gets are called once for each message, so those of ours that are compared are too.
+    # gets are called once for each message, so they are compared with gets of ours that are called in the same way.
     named = {each.name: each for each in measured}
     row, many = named.get(f"milepost, {exchange.BY_ROW}"), named.get(f"milepost, {exchange.MANY}")
     best = _quickest(each for each in measured if each.broker == "milepost")
@@ -182,7 +153,7 @@ def group_commit(run: Run) -> None:
             (str(commits.PUBLISHERS), float(np.median(found.together)), ms["p50"], ms["p99"]),
         ],
         f"medians of the rounds, publishers that speak the protocol by hand\nan fdatasync of 4 kB at the end of a file "
-        f"took {ms['syncs']:.2f} ms beside them, over what is there {over:.2f} ms",
+        f"took {ms['syncs']:.2f} ms beside them, overwriting {over:.2f} ms",
     )
     run.put(
         group_commit_gain=found.gain,
@@ -204,8 +175,8 @@ def replays(run: Run) -> None:
     """`replay_rows_per_s`: the slower of the two logs that have a bar."""
     run.progress("replaying logs through a filter")
     found = replay.measure(run.log(), run.rows, run.quick)
-    if run.quick:  # a short log is read within milliseconds, of which asking takes some
-        run.report.say(f"{sum(each.rows for each in found):,} rows were replayed, and those that match came")
+    if run.quick:  # a short log is read within milliseconds, and the request is a part of that time
+        run.report.say(f"{sum(each.rows for each in found):,} rows were replayed, and all matching rows came")
         run.report.leave_out_figures(*KEYS["replay"])
         run.put(replayed={each.name: each.rows for each in found})
         return
@@ -254,7 +225,7 @@ PARTS: dict[str, Callable[[Run], None]] = {
     "replay": replays,
     "restart": restarts,
 }
-# What each part puts into the last line; null there when a peer is missing or the part failed.
+# The figures of each part in the last line; null when a peer is missing or the part failed.
 KEYS = {
     "exchange": (
         "put_vs_best",
@@ -274,9 +245,9 @@ KEYS = {
 
 
 def run(quick: bool, parts: Sequence[str] = ()) -> None:
-    """Run the named parts, or all. Every process that was started is stopped, whatever happens.
+    """Run the named parts, or all. Every process that was started is stopped in any case.
 
-    A part that fails leaves null behind and lets the others go on; then the exit status is 1.
+    A part that fails leaves its figures null, and the other parts run; then the exit status is 1.
     """
     stop_in_order()
     report = Report("durable", quick)

@@ -48,7 +48,7 @@ class Arrow(Parsed):
             position = list(tree).index(step)
             walk += f".{'column' if walk == 'root' else 'field'}({position})"
             tree = tree[step]
-        if self.shape.optional(field):  # the struct is null, and what its child holds then means nothing
+        if self.shape.optional(field):  # the struct is null, and then the value of its child has no meaning
             piece, _, value = walk.rpartition(".")
             return f"(None if (p := {piece}).null_count else p.{value}[0].as_py())"
         return f"{walk}[0].as_py()"

@@ -13,7 +13,7 @@ _ONE = struct.Struct("<i").unpack_from
 
 
 class Bare(Format):
-    """A function around `unpack_from`, called the way every other reader is called. Absent ints are zeros here."""
+    """A function around `unpack_from`, called like every other reader. Absent ints are zeros here."""
 
     name = "struct"
 

@@ -34,7 +34,7 @@ class FlatBuffers(Parsed):
         return bytes(builder.Output())
 
     def _build(self, builder: Any, tree: dict[str, Any], values: Values) -> int | None:
-        """Children first, as FlatBuffers wants it; None for a piece that is absent."""
+        """Children first, as FlatBuffers requires; None for a piece that is absent."""
         parts: list[Any] = []
         for item in tree.values():
             if not isinstance(item, int):

@@ -1,4 +1,4 @@
-"""Milepost's own: a batch of one row, without message IDs. Optional pieces are such, or variants."""
+"""Milepost's own format: a batch of one row, without message IDs. Optional pieces are optional fields, or variants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from milepost.schema.text import parse
 
 
 class FlatTuple(Format):
-    """Readers trust their bytes: a batch is validated once, on arrival. `validate_ns` says what that costs."""
+    """Readers trust their bytes: a batch is validated once, on arrival. `validate_ns` is its cost."""
 
     name = "milepost"
     variants = False

@@ -1,4 +1,4 @@
-"""What a format must do to take part, and how its readers are made."""
+"""The interface of a format, and how readers are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Reader = Callable[[bytes], Any]
 class Format(ABC):
     """One format for one shape. The constructor prepares everything that depends on the shape alone.
 
-    `reader` and `projection` are called before the clock starts; what they return is what is timed.
+    `reader` and `projection` are called before the clock starts; the functions that they return are timed.
     """
 
     name: ClassVar[str]
@@ -40,7 +40,7 @@ class Parsed(Format):
     The walk is compiled into one expression per field, so that no peer pays for a loop over the steps of a path.
     """
 
-    names: dict[str, Any]  # what the expressions may use; `parse` is the parser
+    names: dict[str, Any]  # names in the expressions; `parse` is the parser
 
     @abstractmethod
     def expression(self, field: int) -> str:

@@ -1,8 +1,8 @@
 """Protocol Buffers by Google's own runtime (upb, in C), with descriptors made here instead of by protoc: two ways.
 
 - `protobuf`: a new message object for each message, as its documentation does.
-- `protobuf_reused`: one message object parsed into again and again. It saves the object, but upb takes what strings and
-  nested messages need from an arena that lives as long as the object does: measured, memory grows with every message.
+- `protobuf_reused`: one message object parsed into again and again. It saves making objects, but upb allocates
+  strings and nested messages in an arena that lives as long as the object: measured, memory grows with every message.
 """
 
 from __future__ import annotations

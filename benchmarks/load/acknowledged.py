@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import time
-from typing import Any, Protocol
+from typing import Protocol
 
+from benchmarks.load.pair import made
 from benchmarks.load.worker import Commands
 
 LOST_SECONDS = 60.0  # without the last message: some were lost on the way
-IN_FLIGHT = 500  # messages that a publisher has under way, and that one acknowledgement is for
+IN_FLIGHT = 500  # messages in flight of a publisher, and messages of one acknowledgement
 
 
 class Putter(Protocol):
@@ -25,7 +25,7 @@ class Putter(Protocol):
 
 
 class Getter(Protocol):
-    """Made with host, port and topic. What is put after it was opened is kept for it."""
+    """Made with host, port and topic. Messages that are put after `open` are kept for it."""
 
     async def open(self) -> None: ...
 
@@ -36,7 +36,7 @@ class Getter(Protocol):
 
 
 async def put(commands: Commands, client: str, host: str, port: int, topic: str) -> None:
-    """A publisher process: for each number it puts as many, and answers when it began and ended, in ns."""
+    """A publisher process: for each number it puts as many messages, and answers with (start, end) in ns."""
     putter: Putter = made(client, host, port, topic)
     await putter.open()
     commands.say("open")
@@ -49,7 +49,7 @@ async def put(commands: Commands, client: str, host: str, port: int, topic: str)
 
 
 async def get(commands: Commands, client: str, host: str, port: int, topic: str) -> None:
-    """A consumer process: for each number it takes as many; answers how many came, when it began and ended."""
+    """A consumer process: for each number it takes as many messages, and answers with (messages, start, end)."""
     getter: Getter = made(client, host, port, topic)
     await getter.open()
     commands.say("open")
@@ -59,9 +59,3 @@ async def get(commands: Commands, client: str, host: str, port: int, topic: str)
             came = await getter.receive(count)
         commands.say((came, began, time.monotonic_ns()))
     await getter.close()
-
-
-def made(client: str, host: str, port: int, topic: str) -> Any:
-    """`client` is the name of a class, as in benchmarks.load.durable:Rows."""
-    module, _, name = client.partition(":")
-    return getattr(importlib.import_module(module), name)(host, port, topic)

@@ -11,12 +11,12 @@ from benchmarks.load.worker import Commands
 
 TOPIC = "/topic/events"
 READ_BYTES = 1 << 18
-# Deliveries under way to one subscription. STOMP's connector would start with none; this is what JMS clients have.
+# Deliveries under way to one subscription. STOMP's connector would start with none; JMS clients have this many.
 PREFETCH = 32_766
 
 
 async def publish(commands: Commands, host: str, port: int, selectors: int, most: int) -> None:
-    """Told a number, sends as many of the events, from the first on; answers when it began, in ns."""
+    """For each number it sends as many events, from the first on, and answers with the start time in ns."""
     events = Selection(selectors).events(most)
     frames = [
         f"SEND\ndestination:{TOPIC}\nsymbol:S{symbol}\nprice:{price}\n\n{number}\0".encode()
@@ -32,7 +32,7 @@ async def publish(commands: Commands, host: str, port: int, selectors: int, most
 
 
 async def subscribe(commands: Commands, host: str, port: int, selectors: int) -> None:
-    """All selectors on one connection. Told a number of deliveries, takes as many; answers when the last one came."""
+    """All selectors on one connection. For each number it takes as many deliveries, and answers when the last came."""
     frames = [
         f"SUBSCRIBE\nid:{number}\ndestination:{TOPIC}\nack:auto\nactivemq.prefetchSize:{PREFETCH}\n"
         f"receipt:{number}\nselector:{text}\n\n\0".encode()

@@ -11,8 +11,8 @@ import milepost
 from benchmarks.load.acknowledged import IN_FLIGHT
 from benchmarks.load.payload import SCHEMA, rows
 
-HALVES = 2  # of what is in flight: one is stored while the other is made
-GET_SECONDS = 20.0  # for the next messages: what is waited for is stored already
+HALVES = 2  # of the messages in flight: one half is stored while the other is made
+GET_SECONDS = 20.0  # for the next messages, which are stored already
 
 
 class _Connected:
@@ -29,7 +29,7 @@ class _Connected:
 
 
 class Rows(_Connected):
-    """A call for each message, without waiting, and a flush behind 500 of them: what a Redis pipeline is."""
+    """A call for each message, without waiting, and a flush after 500 of them, like a Redis pipeline."""
 
     def __init__(self, host: str, port: int, topic: str) -> None:
         super().__init__(host, port, topic)
@@ -45,7 +45,7 @@ class Rows(_Connected):
 
 
 class Sliding(Rows):
-    """A call for each message; of 500 in flight the older half is waited for while the newer one is on its way.
+    """A call for each message; of 500 in flight, it waits for the older half while the newer half is on its way.
 
     Each half has a flush of its own, which runs beside the puts of the next.
     """
@@ -58,7 +58,7 @@ class Sliding(Rows):
             for row in some:
                 await put(topic, row, wait=False)
             flying.append(asyncio.ensure_future(flush()))
-            await asyncio.sleep(0)  # what was put leaves with this turn of the event loop
+            await asyncio.sleep(0)  # the messages are sent in this turn of the event loop
             if len(flying) == HALVES:
                 await flying.popleft()
         while flying:
@@ -138,10 +138,11 @@ class GetMany(_Connected):
 
 
 class Iterate(GetMany):
-    """A loop over the messages, a field read of each; the client acknowledges what the loop has come back for.
+    """A loop over the messages, a field read of each. The client acknowledges a message when the loop takes the next.
 
     At most 500 to an acknowledgement. The loop does not wait for it while there is more, as RabbitMQ's and JetStream's
-    consumers do not; the end waits until all are stored. What a loop that dies had comes again, as with all peers.
+    consumers do not; the end waits until all are stored. Messages of a loop that dies are delivered again, as with
+    all peers.
     """
 
     async def receive(self, count: int) -> int:

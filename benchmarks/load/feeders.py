@@ -8,12 +8,12 @@ from benchmarks.load.payload import SCHEMA, rows
 from benchmarks.load.wire import Line, Stamped
 from benchmarks.load.worker import Commands
 
-LOOK_SECONDS = 0.01  # between two looks at what the benchmark says
+LOOK_SECONDS = 0.01  # between two checks for a command of the benchmark
 READ_EVERY = 200  # rounds of all publishers between two looks for credit
 
 
 class Feeder(Line):
-    """A publisher of single rows that never waits: it says whether a row could be sent."""
+    """A publisher of single rows that never waits: it returns whether a row could be sent."""
 
     def __init__(self, host: str, port: int, topic: str) -> None:
         super().__init__(host, port)
@@ -38,7 +38,7 @@ class Feeder(Line):
         return True
 
     def look(self) -> None:
-        """Take in what the broker said: credit."""
+        """Read the credit that the broker gives."""
         try:
             self.read()
         except BlockingIOError:
@@ -54,7 +54,7 @@ class Feeder(Line):
 
 
 async def rush(commands: Commands, host: str, port: int, topic: str, publishers: int) -> None:
-    """Told a number of rows for each publisher, all send them as fast as they can; answers when it began, in ns."""
+    """For each number, all publishers send as many rows as fast as they can. Answers with the start time in ns."""
     feeders = [Feeder(host, port, topic) for _ in range(publishers)]
     commands.say("open")
     while (count := commands.wait()) is not None:
@@ -79,8 +79,8 @@ async def rush(commands: Commands, host: str, port: int, topic: str, publishers:
 async def pace(commands: Commands, host: str, port: int, topics: dict[str, float]) -> None:
     """A publisher for each topic, of so many rows a second, evenly in time and one after the other.
 
-    One that may not send when a row is due leaves that row out: the broker throttles it. Told "go" or "pause" it does
-    so; told "count" it answers with (ns, rows sent by each, rows left out by each), and goes on.
+    A publisher that the broker throttles when a row is due leaves that row out. The commands are "go", "pause" and
+    "count", which answers with (ns, rows sent by each, rows left out by each).
     """
     feeders = [Feeder(host, port, topic) for topic in topics]
     steps = [1 / rate for rate in topics.values()]

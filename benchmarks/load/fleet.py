@@ -33,7 +33,7 @@ _FAILURE = int(Kind.FAILURE)
 
 
 class Fleet:
-    """Connections that subscribe to a topic each, or to nothing, and count what they get."""
+    """Connections that subscribe to a topic each, or to nothing, and count their rows."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
@@ -46,8 +46,8 @@ class Fleet:
         self._poll = select.epoll()
         self._buffer = bytearray(READ_BYTES)
         self._view = memoryview(self._buffer)
-        self._beat_seconds = 0.0  # between two signs of life of one connection: half of what the broker asks for, as
-        # Milepost's client does
+        # Between two heartbeats of one connection: half of the interval that the broker asks for, as our client does.
+        self._beat_seconds = 0.0
         self._beats: Iterator[int] = iter(())
         self._next_beat = time.monotonic()
 
@@ -55,7 +55,7 @@ class Fleet:
         return len(self._sockets)
 
     def grow(self, topics: Sequence[str | None]) -> None:
-        """One connection more for each topic of the list; returns when the broker has answered all of them."""
+        """Open one more connection for each topic of the list; returns when the broker has answered all of them."""
         hello = encode_control(Hello(name="", window=WINDOW))
         for start in range(0, len(topics), AT_ONCE):
             wanted = self.answers
@@ -76,7 +76,7 @@ class Fleet:
                 self.turn(1.0)
 
     def turn(self, seconds: float) -> None:
-        """Wait up to so long for something to read, and read it; send the signs of life that are due."""
+        """Wait up to so long for something to read, and read it; send the heartbeats that are due."""
         for number, _ in self._poll.poll(seconds, 4096):
             try:
                 count = self._sockets[number].recv_into(self._buffer)
@@ -153,7 +153,7 @@ class Fleet:
 
 
 async def crew(commands: Commands, host: str, port: int) -> None:
-    """A fleet's process. It is told lists of topics to grow by, "count", or a number of rows to wait for.
+    """A fleet's process. A command is a list of topics to subscribe to, "count", or a number of rows to wait for.
 
     Answers: the number of connections; (ns, rows of each connection); (rows, ns when the last one came).
     """

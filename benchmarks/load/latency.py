@@ -1,7 +1,7 @@
 """A publisher that sends at planned times, and a subscriber that notes when each message came: two processes.
 
-A loop's own timers count in milliseconds, which is the whole distance between two messages here. So the kernel's timer
-wakes the publisher, through a file descriptor that any event loop can wait for.
+The timers of an event loop count in milliseconds, which is the whole interval between two messages here. So the
+kernel's timer wakes the publisher, through a file descriptor that any event loop can wait for.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Timer:
         self._loop.add_reader(self._fd, self._due.set)
 
     def start(self) -> int:
-        """Begin in one interval; when the first tick is planned, in ns."""
+        """Start the ticks in one interval. Returns the time of the first tick in ns."""
         first = time.monotonic_ns() + self._interval
         times = (ctypes.c_long * 4)(*divmod(self._interval, _SECOND), *divmod(first, _SECOND))
         assert self._libc.timerfd_settime(self._fd, _ABSOLUTE, times, None) == 0
         return first
 
     async def ticks(self) -> int:
-        """Wait for the next tick; how many are due by now."""
+        """Wait for the next tick. Returns how many are due by now."""
         while True:
             self._due.clear()
             try:
@@ -69,7 +69,7 @@ class Timer:
 
 
 async def send(commands: Commands, client: str, host: str, port: int, topic: str, interval: int) -> None:
-    """A publisher process: told a number, it sends as many at planned times, and answers when each was planned."""
+    """A publisher process: for each number it sends as many messages, and answers with the planned time of each."""
     publisher: Timed = made(client, host, port, topic)
     await publisher.open()
     commands.say("open")
@@ -95,7 +95,7 @@ class Collector:
         gc.callbacks.append(self._called)
 
     def taken(self) -> list[float]:
-        """Those since it was asked last."""
+        """The pauses since the last call."""
         found, self._pauses = self._pauses, []
         return found
 
@@ -107,8 +107,8 @@ class Collector:
 
 
 async def listen(commands: Commands, client: str, host: str, port: int, topic: str) -> None:
-    """A subscriber process. Asked after a window, it answers with (sent, came) of every message of it, in ns, and with
-    the pauses of its own collector.
+    """A subscriber process. After each window it answers with (sent, came) of every message in ns, and with the
+    pauses of its own collector.
     """
     collector = Collector()
     subscriber: Timed = made(client, host, port, topic)

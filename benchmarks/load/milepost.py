@@ -9,7 +9,7 @@ from typing import Any
 import milepost
 from benchmarks.load.payload import SCHEMA, columns, rows
 
-COLUMN_ROWS = 10_000  # a call of put_many: what a feed that reads files or frames has in hand
+COLUMN_ROWS = 10_000  # of a call of put_many, as a feed has that reads files or data frames
 
 
 class _Connected:

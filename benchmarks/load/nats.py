@@ -73,7 +73,7 @@ class Callback:
 
 
 class RawPublish:
-    """Prewritten protocol in big writes: the capacity of the server without a Python client as the bottleneck."""
+    """Prepared frames in large writes: the capacity of the server without a Python client as the bottleneck."""
 
     def __init__(self, host: str, port: int, topic: str) -> None:
         self._topic = topic
@@ -101,7 +101,7 @@ class RawPublish:
 
 
 class RawCount:
-    """Reads into one buffer and counts bytes: every message is as long as the next."""
+    """Reads into one buffer and counts bytes: all messages have the same length."""
 
     def __init__(self, host: str, port: int, topic: str) -> None:
         self._topic = topic
@@ -111,8 +111,8 @@ class RawCount:
 
     async def open(self) -> None:
         self._socket = greet(self._address)
-        # A second or two after the greetings the server measures the round trip with a ping. It must not come in
-        # the middle of what is counted, so it is awaited here; the next one is an hour away.
+        # A second or two after the greetings the server measures the round trip with a ping. It must not come
+        # during the count, so it is awaited here; the next one is an hour away.
         self._socket.settimeout(FIRST_PING_SECONDS)
         with contextlib.suppress(TimeoutError):
             assert self._socket.recv(64) == b"PING\r\n"

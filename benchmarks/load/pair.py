@@ -1,4 +1,4 @@
-"""One publisher and one subscriber of any broker: the two processes, and what a client must offer to be driven."""
+"""One publisher and one subscriber of any broker: the two processes, and the interface of their clients."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Subscriber(Protocol):
     async def open(self) -> None: ...
 
     async def receive(self, count: int) -> int:
-        """Take that many messages from the broker; return how many came, all of them unless something ends it."""
+        """Take that many messages from the broker; return how many came, which are all unless it ends early."""
 
     async def close(self) -> None: ...
 
 
 async def publish(commands: Commands, client: str, host: str, port: int, topic: str) -> None:
-    """A publisher process: for each number it is told it sends as many, and answers when it began, in ns."""
+    """A publisher process: for each number it sends as many messages, and answers with the start time in ns."""
     publisher: Publisher = made(client, host, port, topic)
     await publisher.open()
     commands.say("open")
@@ -47,7 +47,7 @@ async def publish(commands: Commands, client: str, host: str, port: int, topic: 
 
 
 async def subscribe(commands: Commands, client: str, host: str, port: int, topic: str) -> None:
-    """A subscriber process: for each number it takes as many, and answers how many came and when the last did."""
+    """A subscriber process: for each number it takes as many messages, and answers with (messages, ns of the last)."""
     subscriber: Subscriber = made(client, host, port, topic)
     await subscriber.open()
     commands.say("open")
@@ -63,6 +63,6 @@ async def subscribe(commands: Commands, client: str, host: str, port: int, topic
 
 
 def made(client: str, host: str, port: int, topic: str) -> Any:
-    """`client` is the name of a class, as in benchmarks.load.nats:Callback."""
+    """A client by the name of its module and class, as in benchmarks.load.nats:Callback."""
     module, _, name = client.partition(":")
     return getattr(importlib.import_module(module), name)(host, port, topic)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 BYTES = 100
-DISTINCT = 1_000  # messages that a publisher goes round and round
+DISTINCT = 1_000  # different messages, which a publisher repeats
 
 SCHEMA = "tick: [symbol: string, venue: string, price: double, size: long, note: string]"
 # 16 bytes of numbers; the strings make up the rest of the hundred.

@@ -19,7 +19,7 @@ class Queue:
     """`enqueue` of lists is one statement; one more picks a batch, and another logs it as done, which deletes it.
 
     Each commits by itself, as asyncpg does outside a transaction block. Nothing limits concurrency, which spares its
-    dequeue the counting of what is under way. Tables are all logged, which is its default.
+    dequeue the counting of jobs under way. Tables are all logged, which is its default.
     """
 
     def __init__(self, url: str, name: str) -> None:
@@ -53,7 +53,7 @@ class Queue:
         return len(jobs)
 
     async def settle(self) -> None:
-        """Nothing: its plans are the quicker ones before statistics are there."""
+        """Do nothing: its plans are quicker without statistics."""
 
     async def close(self) -> None:
         await self._connection.close()

@@ -1,7 +1,7 @@
 """Procrastinate through its app: batches are deferred by one statement; jobs are fetched and finished one by one.
 
 It has no call that fetches or finishes several jobs. Its worker fetches one job after the other and finishes as many at
-once as its concurrency allows; what is timed here does the same, without the worker's tasks, logging and heartbeat.
+once as its concurrency allows; the timed code does the same, without the worker's tasks, logging and heartbeat.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from procrastinate.jobs import Status
 
 from benchmarks.load.payload import rows
 
-CONNECTIONS = 4  # finishing is spread over them, beside the fetching; two cores are all there is
+CONNECTIONS = 4  # jobs are finished over them while others are fetched; there are only two cores
 
 
 class Queue:

@@ -35,7 +35,7 @@ LINES, ITEMS = 4, 2
 
 
 def type_of(queue: str) -> str:
-    """Each queue has a type of its own: those of one type share its tables, and so each other's backlogs."""
+    """Each queue has its own type, because queues of one type share its tables, and so their backlogs."""
     return f"{queue}_message"
 
 
@@ -128,9 +128,9 @@ async def backlog(commands: Commands, url: str) -> None:
     """Makes queues, fills them and takes from them, one message or several to a transaction.
 
     ("make", queue, whether the venue is indexed, level); ("fill", queue, messages, how many of them qualify);
-    ("take", queue, select, order, messages to a transaction, times): answers, for each time, ns from beginning a
-    transaction to having the messages, and from there to its commit. What was taken is put in again after each, so that
-    the backlog stays as long as it is.
+    ("take", queue, select, order, messages to a transaction, times): answers, for each time, ns from the start of a
+    transaction to having the messages, and from there to its commit. The taken messages are enqueued again each time,
+    so that the backlog keeps its length.
     """
     serial = counted(1)
     client: Any
@@ -164,7 +164,7 @@ async def _take(
             had = time.monotonic_ns()
         taken.append((had - began, time.monotonic_ns() - had))
         if len(found) != count:
-            raise LookupError(f"{len(found)} messages came, and {count} were to come")
+            raise LookupError(f"{len(found)} messages came, and {count} were expected")
         venue = WANTED if select else "VENUE-000000"
         again = [{**row, "size": size, "venue": venue} for row, size in zip(cycle(rows()), sizes, strict=False)]
         async with client.transaction() as tx:
@@ -173,9 +173,9 @@ async def _take(
 
 
 async def read(commands: Commands, url: str, queue: str) -> None:
-    """One of several readers: told how many to take in a transaction, takes until nothing is left.
+    """One of several readers: for each number it takes as many messages in each transaction, until nothing is left.
 
-    Answers the `size` of each message that it has, committed, when it began and when the last commit was answered.
+    Answers with the `size` of each committed message, the start, and the time of the last commit's answer.
     """
     client: Any
     async with milepost.AsyncClient(url, timeout=ANSWER_SECONDS) as client:

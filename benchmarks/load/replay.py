@@ -11,9 +11,9 @@ ANSWER_SECONDS = 60.0
 
 
 async def replay(commands: Commands, host: str, port: int, topic: str) -> None:
-    """Told (where, rows to come), takes as many from a subscription without a name; answers (came, seconds).
+    """For each (where, rows) it takes as many rows of a subscription without a name, and answers with (rows, seconds).
 
-    From asking for the subscription to having read a column of the last batch.
+    The time is from subscribing to having read a column of the last batch.
     """
     async with milepost.AsyncClient(f"milepost://{host}:{port}", timeout=ANSWER_SECONDS) as client:
         commands.say("open")
@@ -40,7 +40,7 @@ async def place(commands: Commands, host: str, port: int, topic: str, name: str,
 
 
 async def first(commands: Commands, topic: str, name: str) -> None:
-    """Told a host and a port, gets one message of a named subscription; answers its offset and when it came, in ns."""
+    """For each host and port it gets one message of a named subscription, and answers with (offset, arrival in ns)."""
     while (told := await commands.next()) is not None:
         host, port = told
         async with milepost.AsyncClient(f"milepost://{host}:{port}", timeout=ANSWER_SECONDS) as client:

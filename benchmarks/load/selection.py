@@ -23,7 +23,7 @@ class Selection:
         self.bounds = rng.integers(0, HIGHEST, count)
 
     def texts(self) -> list[str]:
-        """The selectors, in words that ActiveMQ and Milepost read alike: with no decimal point after the bound,
+        """The selectors, in a text that ActiveMQ and Milepost read alike: without a decimal point after the bound,
         ActiveMQ would read a whole number out of the price, which is text in STOMP, fail, and match nothing.
         """
         pairs = zip(self.symbols.tolist(), self.bounds.tolist(), strict=True)
@@ -36,7 +36,7 @@ class Selection:
         return {"symbol": drawn[:, 0], "price": drawn[:, 1] / 100}
 
     def matches(self, count: int) -> int:
-        """How many pairs of an event and a selector that it satisfies there are among the first events."""
+        """The number of pairs of an event and a selector that it satisfies, among the first events."""
         events = self.events(count)
         bounds = [np.sort(self.bounds[self.symbols == symbol]) for symbol in range(SYMBOLS)]
         return sum(

@@ -17,7 +17,7 @@ ASKED_AT_ONCE = 500  # subscriptions under way to the broker
 
 
 async def publish(commands: Commands, host: str, port: int, selectors: int, most: int, batch_rows: int) -> None:
-    """Told a number, sends as many of the events, from the first on; answers when it began, in ns."""
+    """For each number it sends as many events, from the first on, and answers with the start time in ns."""
     events = Selection(selectors).events(most)
     with Line(host, port) as line:
         topic = line.declare(TOPIC, SCHEMA)
@@ -40,9 +40,9 @@ async def publish(commands: Commands, host: str, port: int, selectors: int, most
 
 
 async def subscribe(commands: Commands, host: str, port: int, selectors: int) -> None:
-    """All selectors on one connection. Told a number of marks, takes as many; answers when the last one came.
+    """All selectors on one connection. For each number it takes as many marks, and answers when the last one came.
 
-    A row is delivered once, marked with every subscription that it is for: its marks are what others deliver.
+    A row is delivered once, with a mark for each subscription that it matches. Other brokers deliver it once for each.
     """
     texts = Selection(selectors).texts()
     with Line(host, port) as line:

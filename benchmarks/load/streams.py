@@ -14,7 +14,7 @@ import redis
 from benchmarks.load.acknowledged import IN_FLIGHT
 from benchmarks.load.payload import BYTES, payloads
 
-HALVES = 2  # of what is in flight
+HALVES = 2  # of the messages in flight
 GROUP, CONSUMER = "desk", "one"
 
 

@@ -17,7 +17,7 @@ class Queue(Protocol):
     """Made with where it is (a URL) and the queue's name."""
 
     def messages(self) -> list[dict[str, Any]]:
-        """What is enqueued, from the first to the last and round again: the five attributes of `payload` mostly."""
+        """The messages to enqueue, repeated in a circle; mostly with the five attributes of `payload`."""
 
     async def open(self) -> None: ...
 
@@ -25,16 +25,16 @@ class Queue(Protocol):
         """One transaction with these messages; returns when it is committed."""
 
     async def dequeue(self, count: int) -> int:
-        """Take up to so many, read an attribute of each, and be done with them, committed; how many came."""
+        """Take up to so many messages, read an attribute of each, and commit. Returns how many came."""
 
     async def settle(self) -> None:
-        """Between runs, never timed: what lets this queue be at its best, as time and autovacuum would."""
+        """Called between runs, not timed: upkeep that lets this queue perform best, as time and autovacuum would."""
 
     async def close(self) -> None: ...
 
 
 async def work(commands: Commands, kind: str, url: str, name: str) -> None:
-    """For each ("enqueue" or "dequeue", messages, messages to a transaction): how many went, when it began and ended.
+    """For each ("enqueue" or "dequeue", messages, messages to a transaction) it answers with (messages, start, end).
 
     `kind` is the name of a class, as in benchmarks.load.pgqueuer:Queue.
     """

@@ -1,7 +1,7 @@
 """Publishers with one message in flight each: the next one leaves when the broker has stored the one before.
 
 They speak the protocol by hand: a hundred clients of Python objects in one process would cost more than the broker, and
-be what is measured.
+so the benchmark would measure the clients.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from milepost.wire import Declare, Kind
 
 
 class Publisher(Line):
-    """One of them. `put` sends a row; `stored` says whether what came is the answer to it.
+    """One publisher. `put` sends a row; `stored` returns whether its answer has come.
 
     Its socket does not block, and has no timeout either: Python would ask whether it is ready before each call, and
     the selector has said so. A row and an answer always fit, as nothing else is under way.
@@ -50,7 +50,7 @@ class Publisher(Line):
 
 
 async def publishers(commands: Commands, host: str, port: int, topic: str, number: int) -> None:
-    """Told seconds, so many publishers put for so long; answers the seconds it took and the latencies, in ns."""
+    """For each number of seconds, the publishers put for so long. Answers with (seconds, latencies in ns)."""
     everybody = [Publisher(host, port, topic) for _ in range(number)]
     commands.say("open")
     with selectors.DefaultSelector() as selector:

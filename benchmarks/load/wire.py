@@ -59,7 +59,7 @@ class Stamped:
         self._frame = bytearray(b"".join(put_parts(topic, data)))
         self._run = data[-_RUN_BYTES:]
         self._tail = 8 * self.rows + _RUN_BYTES  # bytes that change
-        self._known = zlib.crc32(data[_CHECKSUM.size : -self._tail])  # the checksum as far as nothing does
+        self._known = zlib.crc32(data[_CHECKSUM.size : -self._tail])  # the checksum of the bytes that do not change
 
     def __len__(self) -> int:
         return len(self._frame)
@@ -102,13 +102,13 @@ class Line:
         self.socket.close()
 
     def ask(self, request: type[Any], **values: Any) -> Any:
-        """Send a request and wait for its reply; a `Failure` is an error here."""
+        """Send a request and wait for its reply. Raises an error for a `Failure`."""
         self._requests += 1
         self.socket.sendall(encode_control(request(request=self._requests, **values)))
         return self.replies(self._requests)[self._requests]
 
     def declare(self, name: str, schema: str) -> int:
-        """Make a topic; its number."""
+        """Make a topic. Returns its number."""
         number: int = self.ask(Declare, name=name, schema=schema)["number"]
         return number
 
@@ -117,7 +117,7 @@ class Line:
         return said
 
     def replies(self, last: int) -> dict[int, Any]:
-        """What came back until request number `last` was answered."""
+        """The answers up to the answer of request number `last`."""
         found: dict[int, Any] = {}
         while last not in found:
             for message in self.read():
@@ -152,7 +152,7 @@ class Line:
         return control
 
     def hear(self, frame: Frame) -> Control:
-        """What a control frame says; answers a ping, counts credit, and a failure is an error here."""
+        """The content of a control frame. Answers a ping, counts credit, and raises an error for a failure."""
         message = decode_control(frame.kind, frame.body)
         if isinstance(message, Failure):
             raise ConnectionError(f"the broker refuses: {message.message}")

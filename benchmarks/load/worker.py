@@ -15,12 +15,12 @@ import uvloop
 
 from benchmarks.peers.server import die_with_parent
 
-ANSWER_SECONDS = 120.0  # what is asked for here takes seconds; a worker that says nothing for so long never will
+ANSWER_SECONDS = 120.0  # for the answer of a worker: requests take seconds, so a worker that takes longer has failed
 STOP_SECONDS = 5.0
 
 # A load generator must not inherit sockets, loops or memory of the benchmark, so none is forked from it; but dozens are
-# started, and importing takes each half a second. So they are forked from a process that has done nothing but import,
-# and that ends with the benchmark. What is not installed it leaves out.
+# started, and imports take half a second each time. So they are forked from a process that has only imported modules,
+# and that ends with the benchmark. It leaves out modules that are not installed.
 _fresh = multiprocessing.get_context("forkserver")
 _fresh.set_forkserver_preload(
     [f"benchmarks.load.{name}" for name in ("latency", "milepost", "nats", "redis", "wire", "fleet", "feeders")]
@@ -32,13 +32,13 @@ class WorkerFailed(Exception):
 
 
 class Commands:
-    """The worker's end of the pipe. Waiting is done beside the loop, so that clients can answer pings meanwhile."""
+    """The worker's end of the pipe. It waits in a thread, so that clients can answer pings meanwhile."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
     async def next(self) -> Any:
-        """The benchmark's next word; None, when it wants the worker to end."""
+        """The benchmark's next command; None when the worker must end."""
         return await asyncio.get_running_loop().run_in_executor(None, self._next)
 
     def wait(self) -> Any:
@@ -46,7 +46,7 @@ class Commands:
         return self._next()
 
     def poll(self) -> bool:
-        """Whether the benchmark has said something, without waiting."""
+        """Whether there is a command, without waiting."""
         return self._pipe.poll()
 
     def say(self, answer: Any) -> None:
@@ -122,7 +122,7 @@ def _run(loop: str, task: Task, pipe: Connection, arguments: tuple[Any, ...]) ->
         with asyncio.Runner(loop_factory=uvloop.new_event_loop if loop == "uvloop" else None) as runner:
             runner.run(task(commands, *arguments))  # type: ignore[arg-type]
     except KeyboardInterrupt:
-        pass  # the benchmark has it too, and says what there is to say
+        pass  # the benchmark gets the interrupt too, and reports it
     except BaseException:
         with contextlib.suppress(OSError):
             pipe.send(_Failure(traceback.format_exc()))

@@ -1,7 +1,7 @@
 """The brokers that benchmarks compare: each module starts one, on a loopback port and in a folder of its own.
 
-A broker is a context manager, so that whatever ends the benchmark ends the broker as well. One that is not installed
-says so in `missing()`, and the benchmark goes on without it.
+A broker is a context manager, so that the end of the benchmark always ends the broker as well. `missing()` says why a
+broker cannot be started, and the benchmark goes on without it.
 """
 
 from benchmarks.peers.activemq import ActiveMQ

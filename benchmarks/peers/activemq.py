@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.peers.server import Server
 
 JARS = Path("/usr/share/java")
-# What an embedded broker with a STOMP connector loads. The logger is the one that says nothing.
+# The libraries of an embedded broker with a STOMP connector. The logger is the silent one.
 NEEDED = (
     "activemq-broker", "activemq-client", "activemq-stomp", "activemq-openwire-legacy", "geronimo-jms_1.1_spec",
     "geronimo-j2ee-management-1.1-spec", "hawtbuf", "slf4j-api", "slf4j-nop",
@@ -17,7 +17,7 @@ SOURCE = Path(__file__).with_name("EmbeddedActiveMQ.java")
 
 
 class ActiveMQ(Server):
-    """No disk, no JMX, no advisories; 2 GB of heap, so that collecting garbage is not what is measured."""
+    """No disk, no JMX, no advisories; 2 GB of heap, so that garbage collection does not decide the result."""
 
     name = "activemq"
     program = "java"

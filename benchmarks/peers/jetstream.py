@@ -1,4 +1,4 @@
-"""JetStream with a file store: as it comes, which acknowledges before it syncs, and synced where the server can."""
+"""JetStream with a file store: with its defaults, which acknowledge before a sync, and synced where it can."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.peers.nats import Nats
 
 
 class JetStream(Nats):
-    """As it comes: what it has acknowledged reaches the disk within two minutes."""
+    """With its defaults: acknowledged messages reach the disk within two minutes."""
 
     name = "jetstream"
     sync = ""

@@ -10,7 +10,7 @@ from benchmarks.peers.server import Server
 
 
 class Milepost(Server):
-    """`milepost up` without extras and without a store, with further options as they come; settings go into a file."""
+    """`milepost up` without extras and without a store, with further options; settings are written to a file."""
 
     name = "milepost"
     program = sys.executable

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.peers.server import Server
+from benchmarks.peers.milepost import Milepost
 
 
-class MilepostWithStore(Server):
+class MilepostWithStore(Milepost):
     """`milepost up` on SQLite or PostgreSQL, without metrics and without the ZeroMQ port."""
 
-    name = "milepost"
-    program = sys.executable
-    package = "python3"
-
     def __init__(self, store: str = "") -> None:
-        """`store` is a path or a URL; empty: a file that goes away with the broker."""
+        """`store` is a path or a URL. By default it is a file that is removed with the broker."""
         super().__init__()
         self._store = store
-
-    @property
-    def url(self) -> str:
-        return f"milepost://{self.host}:{self.port}"
 
     def command(self, folder: Path) -> Sequence[str]:
         file = folder / "broker.toml"
@@ -39,7 +30,7 @@ class MilepostWithStore(Server):
         return [str(self.where()), "-m", "milepost.cli", "up", "--config", str(file)]
 
     def rss_mb(self) -> float:
-        """Resident memory in MB: all of it, what it shares with others too."""
+        """Resident memory in MB, including memory shared with other processes."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) / 1024

@@ -9,7 +9,7 @@ from benchmarks.peers.server import Server
 
 
 class Mosquitto(Server):
-    """Open to anybody on loopback, nothing kept, and no limit on what waits for a subscriber."""
+    """Open to all clients on loopback, without persistence, and without a limit on the backlog of a subscriber."""
 
     name = "mosquitto"
     program = "mosquitto"

@@ -9,7 +9,7 @@ from benchmarks.peers.server import Server
 
 
 class Nats(Server):
-    """The server as it comes, but patient: a subscriber may lag by all that a run sends without being cut off."""
+    """The server with its defaults, except that a subscriber may lag by a whole run without being disconnected."""
 
     name = "nats"
     program = "nats-server"

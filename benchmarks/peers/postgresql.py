@@ -46,7 +46,7 @@ def database(server: str, name: str) -> str:
 
 
 def settings(server: str, *names: str) -> dict[str, str]:
-    """What a server is set to, by name."""
+    """The values of a server's settings, by name."""
     import psycopg
 
     asked = "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)"

@@ -9,7 +9,7 @@ from benchmarks.peers.server import Server
 
 
 class Redis(Server):
-    """No snapshots and no log, and no limit on what waits for a subscriber: the default cuts it off at 32 MB."""
+    """No snapshots and no log, and no limit on the backlog of a subscriber: by default it is disconnected at 32 MB."""
 
     name = "redis"
     program = "redis-server"

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-START_SECONDS = 60.0  # RabbitMQ and Java need some ten; a broker that takes longer will not come
-STOP_SECONDS = 5.0  # then it is killed: nothing here is worth a tidy end
+START_SECONDS = 60.0  # RabbitMQ and Java need about ten; a broker that takes longer has failed
+STOP_SECONDS = 5.0  # then it is killed: no data has to be saved
 LOG_LINES = 15  # of a broker that did not start, shown with the error
 TICKS = os.sysconf("SC_CLK_TCK")  # /proc counts CPU time in these, mostly 100 a second
 
@@ -63,7 +63,7 @@ class Server:
         raise NotImplementedError
 
     def environment(self, folder: Path) -> Mapping[str, str]:
-        """What the broker's environment has beyond the benchmark's."""
+        """Environment variables of the broker, in addition to the benchmark's."""
         return {}
 
     def __enter__(self) -> Self:
@@ -77,8 +77,8 @@ class Server:
             command = self.command(folder)
             started = time.monotonic()
             with (folder / "output.log").open("wb") as log:
-                # A session of its own: Ctrl-C reaches the benchmark alone, which then stops what it started, and the
-                # process group holds whatever the broker itself starts.
+                # A session of its own: Ctrl-C reaches the benchmark alone, which then stops its processes, and the
+                # process group contains all processes that the broker starts.
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=folder,
                     env={**os.environ, **self.environment(folder)}, start_new_session=True, preexec_fn=die_with_parent,
@@ -97,7 +97,7 @@ class Server:
         self.stop()
 
     def accepts(self) -> bool:
-        """Whether the broker takes clients by now; asked again and again while it starts."""
+        """Whether the broker accepts clients. Called repeatedly while it starts."""
         try:
             with socket.create_connection((self.host, self.port), 1):
                 return True
@@ -105,7 +105,7 @@ class Server:
             return False
 
     def stop(self) -> None:
-        """End the broker and what it started, wait for it, and remove its folder. Twice does no harm."""
+        """End the broker and its processes, wait for it, and remove its folder. A second call has no effect."""
         if self._process is not None:
             for kind in (signal.SIGTERM, signal.SIGKILL):
                 # Its process group has its id, because it was started in a session of its own.
@@ -123,7 +123,7 @@ class Server:
             self._folder = ""
 
     def output(self) -> str:
-        """What the broker has printed so far."""
+        """The output of the broker so far."""
         return (Path(self._folder) / "output.log").read_text(errors="replace")
 
     def cpu_seconds(self) -> float:
@@ -153,13 +153,13 @@ def free_port() -> int:
 
 
 def die_with_parent() -> None:
-    """Linux ends this process when the one that started it is gone, however that went: PR_SET_PDEATHSIG is 1."""
+    """Let Linux end this process when its parent process ends, for any reason: PR_SET_PDEATHSIG is 1."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _group(leader: int) -> list[int]:
-    """The processes of a process group, those that are already dead left out."""
+    """The processes of a process group, without those that are already dead."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -18,7 +18,7 @@ _CONTEXT = multiprocessing.get_context("spawn")
 
 
 class _Beside:
-    """A process that works until it is told to stop, and then says what it found."""
+    """A process that works until it is told to stop, and then answers with its result."""
 
     def __init__(self, target: Any, *arguments: Any) -> None:
         self._here, there = _CONTEXT.Pipe()
@@ -46,7 +46,7 @@ class Feed(_Beside):
 
 
 class Watch(_Beside):
-    """Takes what comes out of a topic; the answer is an array of (seconds since the start, delay of the row)."""
+    """Takes the rows of a topic; the answer is an array of (seconds since the start, delay of the row)."""
 
     def __init__(self, broker: str, topic: str) -> None:
         super().__init__(_watch, broker, topic)

@@ -1,4 +1,4 @@
-"""What is measured, each with the events in the topic before the clock starts."""
+"""The measurements. The events are in the topic before the clock starts."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def tier1(world: World, count: int, lanes: int = 2) -> dict[str, float]:
     name = f"bench{time.time_ns() % 1_000_000}"
     pipeline = world.pipeline(name, topic, events.RULES, lanes=lanes, output=f"{name}-out")
     folder = world.folder / name
-    world.spark  # noqa: B018, the session of this process is what the runner uses
+    world.spark  # noqa: B018, the runner uses the session of this process
     with Runner(pipeline, checkpoint=folder, once=True, keep_session=True) as runner:
         runner.run()
         commits = [row for _, _, row in Tail(world.client, OwnTopics(name).progress).news()]
     out = rows_in(world.client, f"{name}-out")
     commits.sort(key=lambda row: row.at)
     done: dict[int, int] = {}
-    warm = len(commits) // 4  # the first micro-batches compile: sustained is what follows
+    warm = len(commits) // 4  # the first micro-batches compile: the sustained rate is that of the later ones
     progress: list[tuple[float, int]] = []
     for row in commits:
         done[row.lane] = row.position
@@ -179,7 +179,7 @@ def peak(world: World, seconds: float, rate: float) -> dict[str, Any]:
         finally:
             feed.stop()
             delays = watch.stop()
-    settled = delays[delays[:, 0] > seconds / 4, 1]  # what Java compiles, it compiles in the first seconds
+    settled = delays[delays[:, 0] > seconds / 4, 1]  # without the first seconds, in which Java compiles
     figures = {
         "sent": sent,
         "done": done,

@@ -1,12 +1,11 @@
-"""The parts of the benchmark, one after the other, and what they print."""
+"""The parts of the benchmark in their order, with the tables that they print."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 
-from benchmarks.parts import carry_out, stop_in_order
+from benchmarks.parts import PartsRun, carry_out, stop_in_order
 from benchmarks.pipeline import parts
 from benchmarks.pipeline.world import MASTER, World, world
 from benchmarks.report import Report
@@ -15,27 +14,18 @@ from milepost.pipeline.session import require_java
 PAPER_PEAK = 42e6 / 3600  # events a second: the most that the paper's server sent
 
 
-class Run:
-    """What the parts share."""
+class Run(PartsRun):
+    """A run with a broker and a session of Spark."""
 
     def __init__(self, report: Report, quick: bool, made: World) -> None:
-        self.report = report
-        self.quick = quick
+        super().__init__(report, quick)
         self.world = made
-        self.bars: list[tuple[str, float, str, float]] = []
         self.rate: float | None = None  # of tier 1, events a second
-        self._began = time.monotonic()
-
-    def progress(self, sentence: str) -> None:
-        print(f"{time.monotonic() - self._began:5.1f} s: {sentence}", file=sys.stderr, flush=True)
-
-    def some(self, full: int, quick: int) -> int:
-        return quick if self.quick else full
 
     def went(self, part: str, rows: int) -> bool:
-        """Whether a run is too short for figures: then how many rows went through is all that it tells.
+        """Record how many rows went through. Returns whether the run is too short for other figures.
 
-        Spark compiles what it runs while it runs; in a short run that is most of the time.
+        Spark compiles its code while it runs, which takes most of the time of a short run.
         """
         self.report.figures.setdefault("went_through", {})[part] = rows
         if self.quick:

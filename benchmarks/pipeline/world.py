@@ -15,7 +15,7 @@ from milepost.pipeline.definition import Pipeline
 from soak.processes import Broker
 
 MASTER = "local[2]"
-# A short run is over before Java has compiled well what it runs; so it does not try.
+# A short run ends before Java could optimise its code, so Java does not try.
 SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 

@@ -19,7 +19,7 @@ from benchmarks.peers import Milepost
 PUBLISHERS, RATE = 6, 25.0  # rows a second of each
 SUBSCRIBERS = (500, 1_000, 1_500, 2_000, 3_000, 4_500, 6_000, 7_000)
 QUICK_SUBSCRIBERS = (100, 300)
-OVERLOAD = 10  # times the rate, at the end: what a broker does when it cannot keep up
+OVERLOAD = 10  # times the rate, at the end: the broker cannot keep up then
 SAMPLES = 3  # of the queues, evenly over a point
 # A publisher may have two dozen rows under way, and a subscriber some hundred waiting. With the defaults, which are
 # made for throughput, 25 rows a second would take minutes to fill them, and a short run would show no throttling.
@@ -69,7 +69,7 @@ def figures(numbers: Sequence[int], seconds: float, cut_through: bool, overload:
         pacer.hear(), crew.hear()
         have = 0
         for number in numbers:
-            # The publishers rest while subscribers connect: what is measured is a steady state, and a listener under
+            # The publishers pause while subscribers connect: the measurement is of a steady state, and a listener under
             # full load takes long to let a thousand in.
             pacer.ask("pause")
             crew.ask([topics[which % PUBLISHERS] for which in range(have, number)])

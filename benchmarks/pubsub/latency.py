@@ -1,6 +1,6 @@
 """From put to message at 1,000 messages a second, one row at a time: Milepost and NATS, in short windows in turns.
 
-What else the machine does comes and goes within seconds, and a tail is made of it: one long window of each gave p99
+Other load on the machine comes and goes within seconds, and decides the tail: one long window of each gave p99
 ratios from 1.2 to 5.1. So each window of ours is compared with the one of theirs beside it, which comes before and
 after it in turns, and the median of these ratios counts.
 """
@@ -27,7 +27,7 @@ WARM_WINDOWS = 10  # of which there are at most so many
 
 @dataclass
 class Latency:
-    """What the windows of one contestant gave, in microseconds: from the call that sent, and from when it was due."""
+    """The results of one contestant's windows, in microseconds: from the call that sent, and from when it was due."""
 
     name: str
     broker: str

@@ -1,56 +1,23 @@
-"""The parts of the benchmark, one after the other, and what they print."""
+"""The parts of the benchmark in their order, with the tables that they print."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from benchmarks.parts import carry_out, stop_in_order
-from benchmarks.peers import ActiveMQ, Milepost, Mosquitto, Nats, RabbitMQ, Redis, Server, Unavailable
+from benchmarks.parts import PartsRun, carry_out, stop_in_order
+from benchmarks.peers import ActiveMQ, Milepost, Mosquitto, Nats, RabbitMQ, Redis, Server
 from benchmarks.pubsub import crowd, gryphon, latency, selectors, start, throughput
 from benchmarks.report import Report, ratio
 from milepost.client import Client
 
-Bar = tuple[str, float, str, float]
 FULL_RATE = 0.98 * gryphon.RATE  # a subscriber's rate that counts as all rows: a window of seconds cuts some off
-
-
-class Run:
-    """What the parts share: the report, the bars so far, and how short everything has to be."""
-
-    def __init__(self, report: Report, quick: bool) -> None:
-        self.report = report
-        self.quick = quick
-        self.bars: list[Bar] = []
-
-    def put(self, **figures: Any) -> None:
-        self.report.figures |= figures
-
-    def bar(self, what: str, measured: float | None, relation: str, bound: float) -> None:
-        if measured is not None:
-            self.bars.append((what, measured, relation, bound))
-
-    @contextmanager
-    def brokers(self, *kinds: type[Server]) -> Iterator[dict[str, Server]]:
-        """Those of the brokers that can be started, by name; a sentence for each of the others."""
-        with ExitStack() as stack:
-            running: dict[str, Server] = {}
-            for kind in kinds:
-                try:
-                    running[kind.name] = stack.enter_context(kind())
-                except Unavailable as reason:
-                    if kind is Milepost:  # a peer may be missing, but not what is measured
-                        raise
-                    self.report.leave_out(kind.name, str(reason))
-            yield running
 
 
 def better(contestants: Sequence[throughput.Contestant]) -> throughput.Contestant:
     return max(contestants, key=lambda each: each.best or 0)
 
 
-def pair_throughput(run: Run) -> None:
+def pair_throughput(run: PartsRun) -> None:
     """`rows_vs_nats_py`, `columns_vs_nats_raw`, and the other brokers for comparison."""
     # Two cores start RabbitMQ in six seconds, and Mosquitto's client is slow: a short run has no time for them.
     kinds = (Milepost, Nats, Redis) if run.quick else (Milepost, Nats, Redis, Mosquitto, RabbitMQ)
@@ -81,7 +48,7 @@ def pair_throughput(run: Run) -> None:
     run.bar("columns: times NATS by raw sockets", by_columns, ">=", 1.5)
 
 
-def pair_latency(run: Run) -> None:
+def pair_latency(run: PartsRun) -> None:
     """`latency_p50_vs_nats` and `latency_p99_vs_nats`: medians over the windows of the ratio of each two neighbours."""
     loops = ("uvloop",) if run.quick else ("uvloop", "asyncio")
     windows, seconds = (2, 0.5) if run.quick else (20, 1.0)
@@ -128,7 +95,7 @@ def pair_latency(run: Run) -> None:
                 f"to {each.quartiles[1]:.2f}, all from {each.extremes[0]:.2f} to {each.extremes[1]:.2f}"
             )
     pooled = ratio(ours.percentile(99), theirs.percentile(99)) if ours and theirs else None
-    if pooled is not None:  # what stalls in few windows shows here, and not in the median of the windows
+    if pooled is not None:  # stalls in few windows show here, and not in the median of the windows
         run.report.say(f"p99 of all messages of all windows, times NATS: {pooled:.2f}")
     tail = {name: _since(before[name], after[name]) for name in after}
     tail["collector of the subscriber"] = _summed(ours.pauses if ours is not None else [])
@@ -153,7 +120,7 @@ def pair_latency(run: Run) -> None:
 
 
 def _pauses(broker: Server) -> dict[str, dict[str, float]]:
-    """What keeps a broker's event loop from its clients, so far."""
+    """The pauses of a broker's event loop so far."""
     with Client(f"milepost://{broker.host}:{broker.port}") as client:
         found: dict[str, dict[str, float]] = client.status()["pauses"]
         return found
@@ -176,7 +143,7 @@ def _p50(found: dict[str, latency.Latency], name: str) -> float:
     return (each.percentile(50) if each is not None else None) or float("inf")
 
 
-def many_selectors(run: Run) -> None:
+def many_selectors(run: PartsRun) -> None:
     """`vs_activemq`."""
     number = selectors.QUICK_SELECTORS if run.quick else selectors.SELECTORS
     with run.brokers(Milepost, ActiveMQ) as brokers:
@@ -185,7 +152,7 @@ def many_selectors(run: Run) -> None:
         f"{number:,} selectors on one connection: symbol = 'S123' and price > 45.0",
         ("broker", "events/s, best", "median", "broker CPU µs/event", "events a run", "deliveries due", "delivered"),
         [(each.name, each.best, each.median, each.cpu, each.events, each.matches, each.delivered) for each in found],
-        "both by sockets that send what was written before and count what comes back; fewer events for ActiveMQ",
+        "both by sockets that send prepared frames and count deliveries; fewer events for ActiveMQ",
     )
     rates = {each.name: each.best for each in found}
     times = ratio(rates.get("milepost"), rates.get("activemq"))
@@ -194,7 +161,7 @@ def many_selectors(run: Run) -> None:
     run.bar(f"events/s with {number:,} selectors: times ActiveMQ", times, ">=", 500.0)
 
 
-def figures_2_and_3(run: Run) -> None:
+def figures_2_and_3(run: PartsRun) -> None:
     """`fig2` and `fig3`."""
     numbers, seconds = (gryphon.QUICK_SUBSCRIBERS, 0.3) if run.quick else (gryphon.SUBSCRIBERS, 10.0)
     points = [point for cut in (True, False) for point in gryphon.figures(numbers, seconds, cut, not run.quick)]
@@ -222,7 +189,7 @@ def figures_2_and_3(run: Run) -> None:
         )
 
 
-def cold_subscribers(run: Run) -> None:
+def cold_subscribers(run: PartsRun) -> None:
     """`cold_cpu_ratio`."""
     if run.quick:
         found = gryphon.cold(gryphon.QUICK_COLD, gryphon.QUICK_COLD_WINDOWS, gryphon.QUICK_COLD_SECONDS)
@@ -241,7 +208,7 @@ def cold_subscribers(run: Run) -> None:
     run.bar(f"broker CPU with {found['cold']:,} cold subscribers: times without", found["ratio"], "<=", 1.15)
 
 
-def publishers(run: Run) -> None:
+def publishers(run: PartsRun) -> None:
     """`many_publishers`."""
     number = 50 if run.quick else crowd.PUBLISHERS
     found = crowd.many_publishers(number, 100 if run.quick else 200, 1 if run.quick else 4)
@@ -253,7 +220,7 @@ def publishers(run: Run) -> None:
     run.put(many_publishers=found)
 
 
-def idle_connections(run: Run) -> None:
+def idle_connections(run: PartsRun) -> None:
     """`kb_per_connection` and `idle_slowdown`."""
     number = crowd.QUICK_IDLE if run.quick else crowd.IDLE
     found = crowd.idle(number, 5_000 if run.quick else 300_000, 1 if run.quick else 6)
@@ -267,7 +234,7 @@ def idle_connections(run: Run) -> None:
     run.bar("slowing of a hot pair by idle connections", found["slowdown"], "<=", 1.05)
 
 
-def first_message(run: Run) -> None:
+def first_message(run: PartsRun) -> None:
     """`start_s`."""
     seconds = start.measure(2 if run.quick else 5)  # should kernels be compiled, then by the first, and the best counts
     run.report.say(f"From starting the broker to its first message accepted: {seconds:.2f} s")
@@ -275,7 +242,7 @@ def first_message(run: Run) -> None:
     run.bar("seconds to the first message accepted", seconds, "<=", 3.0)
 
 
-PARTS: dict[str, Callable[[Run], None]] = {
+PARTS: dict[str, Callable[[PartsRun], None]] = {
     "start": first_message,
     "throughput": pair_throughput,
     "latency": pair_latency,
@@ -285,7 +252,7 @@ PARTS: dict[str, Callable[[Run], None]] = {
     "publishers": publishers,
     "idle": idle_connections,
 }
-# What each part puts into the last line; null there when a peer is missing or the part failed.
+# The figures of each part in the last line; null when a peer is missing or the part failed.
 KEYS = {
     "start": ("start_s",),
     "throughput": ("rows_vs_nats_py", "columns_vs_nats_raw", "throughput"),
@@ -299,13 +266,13 @@ KEYS = {
 
 
 def run(quick: bool, parts: Sequence[str] = ()) -> None:
-    """Run the named parts, or all. Every process that was started is stopped, whatever happens.
+    """Run the named parts, or all. Every process that was started is stopped in any case.
 
-    A part that fails leaves null behind and lets the others go on; then the exit status is 1.
+    A part that fails leaves its figures null, and the other parts run; then the exit status is 1.
     """
     stop_in_order()
     report = Report("pubsub", quick)
-    current = Run(report, quick)
+    current = PartsRun(report, quick)
     well = carry_out(report, current, parts or PARTS, PARTS, KEYS)
     report.bars(current.bars)
     report.finish()

@@ -17,7 +17,7 @@ BATCH_ROWS = 2_000  # events in a put of Milepost's
 
 @dataclass
 class Selected(Rates):
-    """What the runs of one broker gave."""
+    """The results of the runs of one broker."""
 
     name: str
     events: int  # in a run; ActiveMQ gets fewer, as it would take minutes for as many
@@ -28,7 +28,7 @@ class Selected(Rates):
 
 
 def measure(ours: Server | None, theirs: Server | None, quick: bool, repeats: int) -> list[Selected]:
-    """Both in turns, the same selectors. The first turn, not counted, lets Java compile what it will run."""
+    """Both in turns, the same selectors. The first turn, not counted, lets Java compile its code."""
     selectors = QUICK_SELECTORS if quick else SELECTORS
     selection = Selection(selectors)
     many, few = (5_000, 100) if quick else (400_000, 2_000)

@@ -1,4 +1,4 @@
-"""One publisher, one subscriber, 100-byte messages: how many a second go through, and what a broker pays for each."""
+"""One publisher, one subscriber, 100-byte messages: messages a second, and the broker's CPU time for each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rates:
 
 @dataclass
 class Contestant(Rates):
-    """A broker, a kind of client on both ends, and what the runs with them gave."""
+    """A broker, a kind of client on both ends, and the results of their runs."""
 
     name: str
     broker: str
@@ -54,7 +54,7 @@ WARM_PART = 10  # the first run, which is not counted, sends one in so many of t
 
 
 def contestants(quick: bool) -> list[Contestant]:
-    """Everybody, in the order of the table. Milepost and nats-py run on both event loops; the better one counts.
+    """All contestants, in the order of the table. Milepost and nats-py run on both event loops; the better one counts.
 
     A short run has time for one loop only.
     """
@@ -78,7 +78,7 @@ def contestants(quick: bool) -> list[Contestant]:
 
 
 def measure(given: Sequence[Contestant], brokers: Mapping[str, Server], repeats: int) -> dict[str, str]:
-    """Run all whose broker is there, in turns, so that noise hits all alike; what went wrong, by name."""
+    """Run all whose broker is there, in turns, so that noise affects all alike. Returns errors by name."""
     wrong = {}
     with ExitStack() as stack:
         running: list[tuple[Contestant, Worker, Worker]] = []

@@ -9,8 +9,8 @@ the others. The content of a message is the same for all: five attributes, a hun
   `client.transaction()`, one `tx.enqueue` of 100 dicts, from which the typed columns are made, and the commit.
   Dequeue: a transaction, one `tx.dequeue(count=100)`, all five attributes read of each message, and the commit.
   Committed is synced.
-- PGQueuer: its `Queries` on an asyncpg connection, which is what its worker runs on, without the worker: measured with
-  it, 100 to a batch, it is about half as quick. Enqueue: one `enqueue` of 100 payloads, JSON by orjson. Dequeue: one
+- PGQueuer: its `Queries` on an asyncpg connection, as its worker uses it, but without the worker: with it,
+  100 to a batch, it is about half as quick. Enqueue: one `enqueue` of 100 payloads, JSON by orjson. Dequeue: one
   `dequeue` of 100, JSON parsed and an attribute read of each, one `log_jobs` of all as successful, which deletes them.
   Each call is one statement, which commits by itself.
 - procrastinate: its app on a psycopg pool, orjson as its JSON, no check of connections, statements that commit by

@@ -1,4 +1,4 @@
-"""Queues with many messages waiting: what a dequeue costs, with a selection and without one."""
+"""Queues with many waiting messages: the time of a dequeue, with a selection and without one."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ WARM = 3  # dequeues that are not counted
 
 @dataclass
 class Series:
-    """One queue, and what a dequeue takes by how many messages wait; medians, in ms.
+    """One queue, and the time of a dequeue by the number of waiting messages; medians in ms.
 
-    Without the commit: that costs a sync, whatever waits, and would hide what grows.
+    Without the commit, whose sync takes the same time for any backlog and would hide the growth.
     """
 
     store: str
     name: str
     ms: dict[int, float] = field(default_factory=dict)
     commit_ms: float = 0.0  # of the longest backlog
-    scan_ms: dict[int, float] = field(default_factory=dict)  # what a scan of the tables takes, of the one without index
+    scan_ms: dict[int, float] = field(default_factory=dict)  # of a scan of the tables, for the queue without an index
 
     @property
     def scan_ratio(self) -> float:
-        """What a dequeue from the longest backlog takes, over a scan of its tables; from short ones it is all else."""
+        """The time of a dequeue from the longest backlog, over a scan of its tables. Short ones have other costs."""
         longest = max(self.scan_ms)
         return self.ms[longest] / self.scan_ms[longest]
 
     @property
     def growth(self) -> float:
-        """How many times as long the longest backlog takes as the shortest."""
+        """The time for the longest backlog divided by the time for the shortest."""
         return self.ms[max(self.ms)] / self.ms[min(self.ms)]
 
     def take(self, client: Worker, backlog: int, times: int, *asked: object) -> None:

@@ -19,7 +19,7 @@ WHATS = ("enqueue", "dequeue")
 
 @dataclass
 class Contestant:
-    """A queue, where it is, and what the runs gave."""
+    """A queue, its place, and the results of its runs."""
 
     name: str
     kind: str  # module:class, as `benchmarks.load.transactions` wants it
@@ -52,7 +52,7 @@ class Contestant:
 def running(
     queue: str, given: Sequence[Contestant], wrong: dict[str, str]
 ) -> Iterator[list[tuple[Contestant, Worker]]]:
-    """A process for each that can take part; `wrong` gets why, by name, for each of the others."""
+    """A process for each contestant that can take part; `wrong` gets the reasons of the others, by name."""
     with ExitStack() as stack:
         found = []
         for contestant in given:
@@ -71,9 +71,9 @@ def running(
 
 
 def measure(queue: str, given: Sequence[Contestant], rounds: int) -> dict[str, str]:
-    """Run all in turns, so that noise hits all alike; what went wrong, by name.
+    """Run all in turns, so that noise affects all alike. Returns errors by name.
 
-    Each has a queue of this name of its own, which must be new.
+    Each has its own queue of this name, which must be new.
     """
     wrong: dict[str, str] = {}
     with running(queue, given, wrong) as all_:
@@ -95,7 +95,7 @@ def _run(contestant: Contestant, worker: Worker, count: int, size: int, counted:
         before = contestant.cpu_seconds() if contestant.cpu_seconds else 0.0
         went, began, ended = worker.ask((what, count, size))
         if went != count:
-            raise WorkerFailed(f"{count - went} of {count} messages did not come")
+            raise WorkerFailed(f"{count - went} of {count} messages did not arrive")
         if counted:
             contestant.rates.setdefault((what, size), []).append(count / ((ended - began) / 1e9))
             if contestant.cpu_seconds:
@@ -104,7 +104,7 @@ def _run(contestant: Contestant, worker: Worker, count: int, size: int, counted:
 
 
 def peers(urls: Callable[[str], str], quick: bool) -> list[Contestant]:
-    """`urls` gives each a database of its own, by name."""
+    """`urls` has a separate database for each, by name."""
     many, few = (500, 100) if quick else (10_000, 2_000)
     one, one_slow = (20, 20) if quick else (800, 400)
     return [

@@ -15,7 +15,7 @@ QUEUE = "shared"
 
 @dataclass
 class Readers:
-    """What the rounds gave, for so many messages to a transaction."""
+    """The results of the rounds, for so many messages to a transaction."""
 
     size: int
     alone: list[float] = field(default_factory=list)  # messages a second
@@ -26,12 +26,12 @@ class Readers:
 
     @property
     def gain(self) -> float:
-        """Both medians: the best of one and the worst of the other would flatter."""
+        """The ratio of medians, because the best of one over the worst of the other would be too favourable."""
         return statistics.median(self.together) / statistics.median(self.alone)
 
 
 def measure(url: str, given: dict[int, int], rounds: int) -> list[Readers]:
-    """`given` says how many messages a round has, by how many go to a transaction. The first round only warms up."""
+    """`given` has the messages of a round, by the size of a transaction. The first round is a warm-up."""
     found = [Readers(size) for size in given]
     with ExitStack() as stack:
         writer = stack.enter_context(Worker("uvloop", queues.backlog, url))

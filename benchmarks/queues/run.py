@@ -1,20 +1,17 @@
-"""The parts of the benchmark, one after the other, and what they print."""
+"""The parts of the benchmark in their order, with the tables that they print."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from rich.markup import escape
 
 from benchmarks.durable import disk
 from benchmarks.durable.exchange import by_round
 from benchmarks.load.worker import WorkerFailed
-from benchmarks.parts import carry_out, stop_in_order
+from benchmarks.parts import PartsRun, carry_out, stop_in_order
 from benchmarks.peers.milepost_store import MilepostWithStore
 from benchmarks.peers.postgresql import database, postgresql, settings
 from benchmarks.queues import backlog, exchange, readers
@@ -28,15 +25,12 @@ GROWTH, QUICK_GROWTH = (1_000, 100_000), (200, 1_000)
 LINEAR = 12.0
 
 
-class Run:
-    """What the parts share: the report, the bars so far, PostgreSQL, and a broker on each store, begun when wanted."""
+class Run(PartsRun):
+    """A run with PostgreSQL and a broker on each store. They are started when a part first needs them."""
 
     def __init__(self, report: Report, quick: bool) -> None:
-        self.report = report
-        self.quick = quick
-        self.bars: list[tuple[str, float, str, float]] = []
-        self.stack = ExitStack()  # what lasts until the end
-        self._began = time.monotonic()
+        super().__init__(report, quick)
+        self.stack = ExitStack()  # closed at the end of the run
         self._server = ""
         self._brokers: dict[str, MilepostWithStore] = {}
         self.stores: dict[str, str] = {}  # of the brokers: a URL, or the path of a file
@@ -73,29 +67,19 @@ class Run:
         url = database(self.server(), "milepost_brokerless")
         return Contestant("Milepost, no broker, on PostgreSQL", f"{LOAD}.queues:{kind}", url, many, one)
 
-    def put(self, **figures: Any) -> None:
-        self.report.figures |= figures
-
-    def bar(self, what: str, measured: float | None, relation: str, bound: float) -> None:
-        if measured is not None:
-            self.bars.append((what, measured, relation, bound))
-
-    def progress(self, sentence: str) -> None:
-        print(f"{time.monotonic() - self._began:5.1f} s: {sentence}", file=sys.stderr, flush=True)
-
-    def some(self, full: int, quick: int) -> int:
-        return quick if self.quick else full
-
 
 def _require(ours: Sequence[Contestant]) -> None:
-    """A peer may be missing, but not what is measured."""
+    """Raise an error unless all of our contestants were measured. A peer may be missing."""
     for each in ours:
         if not all(each.best(what, MANY) for what in exchange.WHATS):
             raise WorkerFailed(f"{each.name} was not measured")
 
 
 def _by_round(ours: Contestant, theirs: Sequence[Contestant], what: str, size: int) -> float | None:
-    """The median over the rounds of our rate over that of the better peer; surer than two bests where others work."""
+    """The median over the rounds of our rate over that of the better peer.
+
+    On a shared machine this is more reliable than the ratio of the best rounds.
+    """
     if not all(each.best(what, size) for each in theirs):
         return None
     best = max(theirs, key=lambda each: each.best(what, size) or 0)
@@ -111,8 +95,8 @@ def _least(found: dict[tuple[str, int], float | None]) -> float | None:
 def against_peers(run: Run) -> None:
     """`enqueue_vs_best`, `dequeue_vs_best` and `single_vs_best`: PostgreSQL beside the peers on the same one.
 
-    The peers are libraries in the application's process: what is compared with them is the client that is so too. The
-    same through a broker is in `brokered_…`.
+    The peers are libraries in the application's process, so they are compared with the client without a broker. The
+    figures through a broker are in `brokered_…`.
     """
     many, one = run.some(10_000, 500), run.some(800, 20)
     ours = [run.brokerless("Ticks", many, one), *(run.contestant(store, "Ticks", many, one) for store in STORES)]
@@ -133,7 +117,7 @@ def against_peers(run: Run) -> None:
             for each in ours + theirs
         ],
         "best of the rounds, which all take in turns; from making JSON or columns to a commit that is on the disk\n"
-        "what is compared has no broker, as the peers have none; SQLite is no part of the comparison",
+        "compared without a broker, as the peers have none; SQLite is not compared",
     )  # fmt: skip
     _require(ours)
     found = {case: ratio(ours[0].best(*case), best[case]) for case in cases}
@@ -169,7 +153,7 @@ def three_nodes(run: Run) -> None:
             (each.name, *(cell for what in exchange.WHATS for cell in (each.best(what, MANY), each.cpu_us(what, MANY))))
             for each in given
         ],
-        "from and to nested dicts and nodes, both references followed in what was dequeued; best of the rounds",
+        "from and to nested dicts and nodes, both references of dequeued messages followed; best of the rounds",
     )
     _require(given)
     least = min(each.best(what, MANY) or 0.0 for each in given for what in exchange.WHATS)
@@ -258,7 +242,7 @@ def selecting(run: Run) -> None:
 
 
 def growing(run: Run) -> None:
-    """No bar: how the cost of a plain dequeue grows with what waits."""
+    """No bar: how the time of a plain dequeue grows with the backlog."""
     backlogs = QUICK_GROWTH if run.quick else GROWTH
     found: list[backlog.Series] = []
     for store in STORES:
@@ -288,7 +272,7 @@ PARTS: dict[str, Callable[[Run], None]] = {
     "select": selecting,
     "growth": growing,
 }
-# What each part puts into the last line; null there when a peer is missing or the part failed.
+# The figures of each part in the last line; null when a peer is missing or the part failed.
 KEYS = {
     "exchange": (
         "enqueue_vs_best",
@@ -307,9 +291,9 @@ KEYS = {
 
 
 def run(quick: bool, parts: Sequence[str] = ()) -> None:
-    """Run the named parts, or all. Every process that was started is stopped, whatever happens.
+    """Run the named parts, or all. Every process that was started is stopped in any case.
 
-    A part that fails leaves null behind and lets the others go on; then the exit status is 1.
+    A part that fails leaves its figures null, and the other parts run; then the exit status is 1.
     """
     stop_in_order()
     report = Report("queues", quick)

@@ -1,4 +1,4 @@
-"""What it takes to go through a queue's tables once: what a selective dequeue without an index is held against."""
+"""The time of one scan of a queue's tables, with which a selective dequeue without an index is compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from milepost.storage.sqlite import CACHE_KIB
 
 WARM = 3  # scans that are not counted
 
-# PostgreSQL: no index, and no second process, as a dequeue, which locks what it finds, has none either.
+# PostgreSQL: no index, and no second process, because a dequeue, which locks its rows, has none either.
 _PLAIN = (
     *(f"enable_{way} = off" for way in ("indexscan", "indexonlyscan", "bitmapscan")),
     "max_parallel_workers_per_gather = 0",
@@ -28,8 +28,8 @@ _FREE = "q.lsf = 'c' AND q.owner = 0 AND q.due_us <= {now} AND q.ends_us > {now}
 def scan_ms(store: str, queue: str, times: int) -> float:
     """The median of some scans, in ms: each table of a queue of `queues.backlog` once, by predicate and order.
 
-    To join them is left out: what a database makes of that depends on what it knows about them, and every way to do it
-    takes longer than this. `store` is the URL of PostgreSQL, or the path of SQLite's file; its broker is idle.
+    The join is left out: its plan depends on the database's statistics, and every plan takes longer than this.
+    `store` is the URL of PostgreSQL, or the path of SQLite's file; its broker is idle.
     """
     with _opened(store) as run:
         header, root, values = _tables(run, queue)

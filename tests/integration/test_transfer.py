@@ -7,11 +7,10 @@ import shutil
 import signal
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from milepost import AsyncClient, testing
-from milepost.cli import transfer as commands
+from milepost.cli import queue
 from milepost.client import backoff
 from milepost.errors import MilepostError
 from milepost.queues import transfer
@@ -357,12 +356,9 @@ def test_a_node_dies_while_it_saves(tmp_path, victim):
 
 @pytest.mark.slow
 def test_the_command_line_transfers_tells_and_resolves(tmp_path):
-    app = typer.Typer()
-    commands.register(app)
-
     async def milepost(broker, *words):
         """What a command prints, and its exit code."""
-        result = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--broker", broker.address])
+        result = await asyncio.to_thread(CliRunner().invoke, queue.app, [*words, "--broker", broker.address])
         if isinstance(result.exception, MilepostError):
             return str(result.exception)
         assert result.exit_code in (0, 2), result.output

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
@@ -33,7 +32,7 @@ from milepost.cli import (
     up,
     warm,
 )
-from milepost.cli.terminal import Console, echo
+from milepost.cli.terminal import echo, warn
 from milepost.errors import MilepostError
 
 __all__ = ["app", "main"]
@@ -74,7 +73,8 @@ queue.app.command("get", epilog=queue_get.EXAMPLES)(queue_get.run)
 queue.app.command("browse", epilog=queue_messages.BROWSE_EXAMPLES)(queue_messages.browse)
 queue.app.command("move", epilog=queue_messages.MOVE_EXAMPLES)(queue_messages.move)
 queue.app.command("purge", epilog=queue_messages.PURGE_EXAMPLES)(queue_messages.purge)
-transfer.register(queue.app)
+queue.app.command("transfer", epilog=transfer.TRANSFER_EXAMPLES)(transfer.transfer)
+queue.app.command("resolve", epilog=transfer.RESOLVE_EXAMPLES)(transfer.resolve)
 app.add_typer(queue.app, name="queue")
 app.command("top", epilog=top.EXAMPLES)(top.run)
 pipeline.app.command("run", epilog=pipeline_run.RUN_EXAMPLES)(pipeline_run.run)
@@ -84,9 +84,6 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(type.app, name="type")
 app.add_typer(bench.app, name="bench")
 app.command("warm", epilog=warm.EXAMPLES)(warm.run)
-
-PLAIN: Final[Mapping[str, Any]] = {"markup": False, "highlight": False, "emoji": False, "soft_wrap": True}
-"""Verbatim output: text that an error quotes may look like markup."""
 
 
 def main() -> None:
@@ -106,7 +103,7 @@ def main() -> None:
         if isinstance(error, OSError) and not isinstance(error, MilepostError):
             _give_up_output()
         # Some errors of the system, such as a timeout, have no text.
-        Console(stderr=True).print(f"milepost: {str(error) or error.__class__.__name__}", **PLAIN, style="red")
+        warn(f"milepost: {str(error) or error.__class__.__name__}", "red")
         sys.exit(1)
 
 

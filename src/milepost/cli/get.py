@@ -12,7 +12,7 @@ import typer
 from milepost.cli import position
 from milepost.cli.durable import Name, Start, acknowledged, attached, encoded
 from milepost.cli.session import DEFAULT_BROKER, Broker, known_topics, talk
-from milepost.cli.sub import OutputFormat
+from milepost.cli.sub import Format, OutputFormat
 from milepost.cli.terminal import echo, write
 from milepost.errors import TimedOut
 
@@ -36,9 +36,7 @@ def run(
     ] = None,
     start: Start = None,
     where: Annotated[str | None, typer.Option(help="which messages; stored with a new subscription")] = None,
-    form: Annotated[
-        OutputFormat, typer.Option("--format", help="lines of JSON, aligned columns, or CSV")
-    ] = OutputFormat.json,
+    form: Format = OutputFormat.json,
     envelope: Annotated[
         bool, typer.Option("--envelope/--no-envelope", help="print the topic (in JSON also the ID) with each message")
     ] = False,

@@ -13,6 +13,7 @@ from milepost.batch.block import Block
 from milepost.batch.format import format_of
 from milepost.batch.header import HEADER
 from milepost.batch.layout import Layout
+from milepost.cli import terminal
 from milepost.schema.flat import AtomShape, FlatTuple, width
 from milepost.schema.types import Schema
 
@@ -116,7 +117,7 @@ def _vars(flat: FlatTuple) -> str:
 def places(schema: Schema, code: int = 0) -> Table:
     """The positions of the columns of a single message, in one flat-tuple case of its schema."""
     form = format_of(schema)
-    table = _table("at", "bytes", "field", "what")
+    table = _table()
     layout = form.layout(code)
     for part in (*of_header(form.body), *of_columns(layout, form.body, 1)):
         _row(table, part, str(part.start), str(part.size))
@@ -129,7 +130,7 @@ def places(schema: Schema, code: int = 0) -> Table:
 
 def hexdump(data: bytes, parts: list[BytePart]) -> Table:
     """A dump of the bytes, with at least one line for each part."""
-    table = _table("at", "bytes", "field", "what")
+    table = _table()
     for part in parts:
         shown = data[part.start : part.end].hex(" ")
         lines = [shown[at : at + 3 * _LINE_BYTES - 1] for at in range(0, len(shown), 3 * _LINE_BYTES)]
@@ -140,11 +141,8 @@ def hexdump(data: bytes, parts: list[BytePart]) -> Table:
 _LINE_BYTES = 16
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, justify="right" if column == "at" else "left")
-    return table
+def _table() -> Table:
+    return terminal.table("at", "bytes", "field", "what", right=("at",), wrapped=("bytes", "field", "what"))
 
 
 def _row(table: Table, part: BytePart, at: str, size: str) -> None:

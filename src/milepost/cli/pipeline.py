@@ -9,7 +9,7 @@ import typer
 
 from milepost.cli.definition import METAVAR, given
 from milepost.cli.session import durable_topic, talk
-from milepost.cli.terminal import Console
+from milepost.cli.terminal import Console, warn
 from milepost.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def check(
     found = checked(pipeline, events)
     Console().print(plan.drawn(found))
     for warning in found.warnings:
-        Console(stderr=True).print(f"note: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        warn(f"note: {warning}")
 
 
 def _known(pipeline: Pipeline, broker: str) -> Schema:

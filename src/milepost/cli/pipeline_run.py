@@ -18,12 +18,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from milepost.cli import top
 from milepost.cli.pipeline import Broker, File
+from milepost.cli.quantity import short
 from milepost.cli.session import ANSWER_S, DEFAULT_BROKER, connected
 from milepost.cli.session import Broker as Address
-from milepost.cli.terminal import Console, echo, logged
-from milepost.cli.top import AWAY_S, short
-from milepost.errors import ConfigError, ConnectionLost, TimedOut
+from milepost.cli.terminal import Console, echo, logged, table
+from milepost.errors import ConfigError, TimedOut
 from milepost.extras import require
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def status(
     from milepost.pipeline.status import PipelineStatus
 
     console = Console()
-    with connected(broker, reconnect=watch, say=False, timeout=AWAY_S if watch else ANSWER_S) as client:
+    with connected(broker, reconnect=watch, say=False, timeout=top.AWAY_S if watch else ANSWER_S) as client:
         told = PipelineStatus(client, name)
         told.refresh()
         if report is not None:
@@ -175,22 +176,12 @@ def status(
         if not watch:
             console.print(drawn(told))
             return
-        from rich.live import Live
-
-        with Live(drawn(told), console=console, screen=console.is_terminal, auto_refresh=False) as live:
-            while True:
-                time.sleep(interval)
-                away = ""
-                try:
-                    told.refresh()
-                except (ConnectionLost, TimedOut) as error:
-                    away = f"{error}; connecting again. It was like this:\n"
-                live.update(Group(Text(away, "red"), drawn(told)) if away else drawn(told), refresh=True)
+        top.watch(console, interval, told.refresh, lambda: drawn(told))
 
 
 def drawn(told: PipelineStatus) -> RenderableType:
     """The status of a pipeline, for the terminal."""
-    from milepost.pipeline.control.report import table
+    from milepost.pipeline.control import report
 
     running = told.running(time.time())
     head = Text()
@@ -200,29 +191,17 @@ def drawn(told: PipelineStatus) -> RenderableType:
         head.append(f", last controlled {told.last:%Y-%m-%d %H:%M:%S} UTC")
     if told.watermark is not None:
         head.append(f"  tier 2 is at {told.watermark:%Y-%m-%d %H:%M:%S} of event time")
-    lanes = Table(box=None, padding=(0, 2, 0, 0))
-    columns = ("lane", "done", "results", "waiting", "epoch", "weight", "response", "result queue", "free", "set point")
-    for column in columns:
-        lanes.add_column(column, justify="left" if column == "lane" else "right")
-    for number in sorted(told.lanes):
-        lane = told.lanes[number]
+    columns = ("done", "results", "waiting", "epoch", "weight", "response", "result queue", "free", "set point")
+    lanes = table("lane", *columns, right=columns, wrapped=columns)
+    for number, lane in sorted(told.lanes.items()):
+        counts = (f"{count:,}" for count in (lane.done, lane.results, lane.waiting, lane.epoch))
         response = "-" if lane.response is None else f"{lane.response:.2f} s"
-        lanes.add_row(
-            str(number),
-            f"{lane.done:,}",
-            f"{lane.results:,}",
-            f"{lane.waiting:,}",
-            str(lane.epoch),
-            f"{lane.weight:.2f}",
-            response,
-            f"{short(lane.queued)}B",
-            f"{short(lane.free)}B",
-            f"{short(lane.reference)}B",
-        )
-    counts = ", ".join([f"{told.sent:,} sent by tier 2", *(f"{count:,} {what}" for count, what in _counts(told))])
-    parts: list[RenderableType] = [head, Text(), lanes, Text(counts)]
+        sizes = (f"{short(size)}B" for size in (lane.queued, lane.free, lane.reference))
+        lanes.add_row(str(number), *counts, f"{lane.weight:.2f}", response, *sizes)
+    sums = ", ".join([f"{told.sent:,} sent by tier 2", *(f"{count:,} {what}" for count, what in _counts(told))])
+    parts: list[RenderableType] = [head, Text(), lanes, Text(sums)]
     if len(told.trace) > 1:
-        parts += [Text(), table(told.trace)]
+        parts += [Text(), report.table(told.trace)]
     if told.monitors:
         parts += [Text(), _monitors(told.monitors)]
     return Group(*parts)
@@ -231,15 +210,10 @@ def drawn(told: PipelineStatus) -> RenderableType:
 def _monitors(rows: dict[str, Any]) -> Table:
     from milepost.pipeline.own_topics import statistics
 
-    shown = Table(box=None, padding=(0, 2, 0, 0))
-    shown.add_column("monitor")
-    names = list(
-        dict.fromkeys(name for row in rows.values() for name, value in statistics(row).items() if value is not None)
-    )
-    for name in names:
-        shown.add_column(name, justify="right")
-    for monitor, row in sorted(rows.items()):
-        told = statistics(row)
+    known = {monitor: statistics(row) for monitor, row in sorted(rows.items())}
+    names = list(dict.fromkeys(name for told in known.values() for name, value in told.items() if value is not None))
+    shown = table("monitor", *names, right=names, wrapped=names)
+    for monitor, told in known.items():
         shown.add_row(monitor, *("-" if told.get(name) is None else f"{told[name]:,.6g}" for name in names))
     return shown
 

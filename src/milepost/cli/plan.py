@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from rich.markup import escape
 from rich.tree import Tree
 
+from milepost.cli.quantity import counted
 from milepost.pipeline.definition.checked import CheckedPipeline, CheckedRule, CheckedStep
 from milepost.pipeline.definition.rule import AbsenceRule, MonitorRule, SequenceRule, WindowRule
 from milepost.pipeline.definition.shape import fields_of
@@ -19,11 +20,10 @@ def drawn(checked: CheckedPipeline) -> Tree:
     pipeline = checked.pipeline
     top = Tree(f"[bold]{escape(pipeline.name)}[/]  [dim]{escape(pipeline.broker)}[/]")
     if pipeline.sources:
-        place = top.add(f"[cyan]from[/] the lanes of {_names(pipeline.sources)}")
-        place.add(_fields(checked.input))
+        top.add(f"[cyan]from[/] the lanes of {_names(pipeline.sources)}").add(_fields(checked.input))
     else:
-        place = top.add(f"[cyan]input[/] {_names(pipeline.input)}  [dim]from {escape(pipeline.starting)}[/]")
-        place.add(_fields(checked.input))
+        place = f"[cyan]input[/] {_names(pipeline.input)}  [dim]from {escape(pipeline.starting)}[/]"
+        top.add(place).add(_fields(checked.input))
         _first_tier(top, checked)
     if checked.rules or checked.monitors:
         _second_tier(top, checked)
@@ -44,24 +44,20 @@ def _first_tier(top: Tree, checked: CheckedPipeline) -> None:
         _step(tier, step)
     if checked.rejecting:
         tier.add(f"[yellow]rejects[/] to {escape(pipeline.rejects_topic)}")
-    combined = bool(checked.rules or checked.monitors)
+    to = ""
     if pipeline.output is not None:
-        order = "in time order" if combined else "as lanes make them"
-        tier.add(f"[green]results[/] to {escape(pipeline.output)}, {order}  {_fields(checked.result)}")
-    else:
-        tier.add(f"[green]results[/]  {_fields(checked.result)}")
+        order = "in time order" if checked.rules or checked.monitors else "as lanes make them"
+        to = f" to {escape(pipeline.output)}, {order}"
+    tier.add(f"[green]results[/]{to}  {_fields(checked.result)}")
 
 
 def _step(tier: Tree, checked: CheckedStep) -> None:
     step = checked.step
     name = f" [dim]{escape(step.name)}[/]" if step.name is not None else ""
     place = tier.add(f"[magenta]{step.verb}[/]{name}  {escape(_told(checked))}")
-    if isinstance(step, Derive):
-        for field, text in step.fields.items():
-            place.add(f"{escape(field)}: {_type(checked.after, field)} [dim]=[/] {escape(text)}")
-    elif isinstance(step, Enrich):
-        for field, column in step.take.items():
-            place.add(f"{escape(field)}: {_type(checked.after, field)} [dim]=[/] {escape(column)}")
+    made = step.fields if isinstance(step, Derive) else step.take if isinstance(step, Enrich) else {}
+    for field, text in made.items():
+        place.add(f"{escape(field)}: {_type(checked.after, field)} [dim]=[/] {escape(text)}")
 
 
 def _told(checked: CheckedStep) -> str:
@@ -75,11 +71,11 @@ def _told(checked: CheckedStep) -> str:
         case Sample(share, by):
             return f"{share:.6g} of events by {', '.join(by) or 'the whole event'}"
         case Enrich() as step:
-            rows = 0 if checked.lookup is None else checked.lookup.rows
+            assert checked.lookup is not None
             found = f"in {step.subnet}" if step.subnet else f"= {step.column}"
             missing = "" if step.missing == "null" else ", else reject"
-            name = "" if checked.lookup is None else checked.lookup.name
-            return f"{name} ({rows:,} {'row' if rows == 1 else 'rows'}) by {step.by} {found}{missing}"
+            rows = counted(checked.lookup.rows, "row")
+            return f"{checked.lookup.name} ({rows}) by {step.by} {found}{missing}"
         case _:
             return ""
 
@@ -106,8 +102,7 @@ def _second_tier(top: Tree, checked: CheckedPipeline) -> None:
 def _monitored(rule: MonitorRule) -> str:
     where = f" where {rule.where}" if rule.where is not None else ""
     of = f" of {rule.of}" if rule.of is not None else ""
-    names = ", ".join(rule.statistics)
-    return f"{rule.name}{of}{where}, over {rule.window} every {rule.every}: {names}"
+    return f"{rule.name}{of}{where}, over {rule.window} every {rule.every}: {', '.join(rule.statistics)}"
 
 
 def _parts(checked: CheckedRule) -> Iterable[tuple[str, str]]:
@@ -122,8 +117,6 @@ def _parts(checked: CheckedRule) -> Iterable[tuple[str, str]]:
             yield from (("first", rule.first), ("then", f"{rule.then}  within {rule.within}"))
         case AbsenceRule():
             yield from (("first", rule.first), ("without", f"{rule.without}  within {rule.within}"))
-        case _:
-            pass
     if isinstance(rule, WindowRule | SequenceRule | AbsenceRule) and rule.by:
         yield "by", ", ".join(rule.by)
     if isinstance(rule, WindowRule) and rule.having is not None:

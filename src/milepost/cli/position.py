@@ -22,13 +22,18 @@ def start(text: str, option: str) -> str | int | datetime | dict[int, int]:
         return int(text)
     if _LOGS.fullmatch(text):
         return {int(log): int(offset) for log, _, offset in (each.partition(":") for each in text.split(","))}
+    return moment(text, option, "a position in a topic", FORMS)
+
+
+def moment(text: str, option: str, what: str = "a time", forms: str = "2026-03-02T14:30:00Z") -> datetime:
+    """A time with its zone. `what` and `forms` say in errors what the option takes."""
     try:
-        moment = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidValue(f"{option} {text!r} is not a position in a topic: write {FORMS}") from None
-    if moment.tzinfo is None:
-        raise InvalidValue(f"{option} {text!r} has no time zone: write {moment.isoformat()}Z for UTC")
-    return moment
+        raise InvalidValue(f"{option} {text!r} is not {what}: write {forms}") from None
+    if found.tzinfo is None:
+        raise InvalidValue(f"{option} {text!r} has no time zone: write {found.isoformat()}Z for UTC")
+    return found
 
 
 def shown(position: Mapping[int, int]) -> str:

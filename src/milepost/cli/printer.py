@@ -15,7 +15,7 @@ from uuid import UUID
 
 from milepost.batch import Batch
 from milepost.cli import values
-from milepost.cli.terminal import escaped
+from milepost.cli.terminal import cut, escaped
 from milepost.gateway.values import plain_rows
 from milepost.schema.types import Atom, Optional, Schema, Tuple
 
@@ -135,7 +135,7 @@ def shown(value: Any) -> str:
         text = "".join(
             sign if sign.isprintable() else "\N{MIDDLE DOT}" for sign in text
         )  # a terminal would interpret it
-    return text if len(text) <= CELL_CHARS else f"{text[: CELL_CHARS - 1]}…"
+    return cut(text, CELL_CHARS)
 
 
 def _text(value: Any) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from milepost.cli.quantity import counted
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected, known_topics, topic_named
 from milepost.cli.terminal import Console, echo
 from milepost.errors import ConfigError, ConnectionLost, InvalidValue, StoreError, from_code
@@ -54,19 +55,15 @@ def run(
     or a file wait for a broker that is away, until it is back; rows of a live
     topic that were under way may be lost, and the command reports that.
     """
-    arguments = message or []
-    if file is not None and arguments:
-        raise typer.BadParameter("give messages or a file, not both")
-    if file is None and not arguments and (sys.stdin is None or sys.stdin.isatty()):
-        raise typer.BadParameter("nothing to put: give FIELD=VALUE pairs, JSON, --file FILE, or a pipe")
+    arguments = checked(message, file)
     started = time.monotonic()
     rows = 0
-    with connected(broker, reconnect=not arguments or arguments == ["-"]) as client:
+    with connected(broker, reconnect=not arguments) as client:
         known = topic_named(client, topic)
         schema = known.schema
         try:
             with _Bar(file) as bar, _few_collections():
-                for batch in _batches(schema, arguments, file, bar):
+                for batch in batches(schema, arguments, file, bar.read):
                     client.put_many(topic, batch)
                     rows += len(batch)
                     bar.put(rows)
@@ -75,30 +72,51 @@ def run(
             if not known.durable:
                 raise
             # The outcome of this batch may be unknown: the store got it, but did not confirm it.
-            raise from_code(error.code, f"{error} ({_counted(rows)} before {_was(rows)} stored)") from None
+            raise from_code(error.code, f"{error} ({counted(rows, 'row')} before {_was(rows)} stored)") from None
         except KeyboardInterrupt:
             if not quiet:
-                echo(f"{_counted(rows)} {'stored in' if known.durable else 'put into'} {topic}", err=True)
+                echo(f"{counted(rows, 'row')} {'stored in' if known.durable else 'put into'} {topic}", err=True)
             raise
         except InvalidValue as error:
             client.flush(PATIENCE_SECONDS)
-            done = "stored" if known.durable else "put"
-            before = f"nothing was {done}" if not rows else f"{_counted(rows)} before it {_was(rows)} {done}"
-            raise InvalidValue(f"{error} ({before})") from None
+            done = before_it(rows, "row", "stored" if known.durable else "put")
+            raise InvalidValue(f"{error} ({done})") from None
     if not quiet:
-        spent = time.monotonic() - started
-        rate = f" in {spent:.1f} s, {rows / spent:,.0f} a second" if file is not None else ""
-        echo(f"{_counted(rows)} {'stored in' if known.durable else 'put into'} {topic}{rate}", err=True)
+        rate = rate_text(rows, time.monotonic() - started) if file is not None else ""
+        echo(f"{counted(rows, 'row')} {'stored in' if known.durable else 'put into'} {topic}{rate}", err=True)
 
 
-def _batches(schema: Schema, arguments: list[str], file: Path | None, bar: _Bar) -> Iterator[Batch]:
+def checked(message: list[str] | None, file: Path | None) -> list[str]:
+    """The messages among the arguments; none for a pipe or a file. Raises `BadParameter` unless there is one source."""
+    arguments = message or []
+    if file is not None and arguments:
+        raise typer.BadParameter("give messages or a file, not both")
+    if file is None and not arguments and (sys.stdin is None or sys.stdin.isatty()):
+        raise typer.BadParameter("there is no message: give FIELD=VALUE pairs, JSON, --file FILE, or a pipe")
+    return [] if arguments == ["-"] else arguments
+
+
+def batches(
+    schema: Schema, arguments: list[str], file: Path | None, progress: Callable[[int], None] = lambda read: None
+) -> Iterator[Batch]:
+    """The messages of the arguments, of a file, or of a pipe."""
     from milepost.cli import source
 
     if file is not None:
-        return source.from_file(schema, file, bar.read)
-    if not arguments or arguments == ["-"]:
+        return source.from_file(schema, file, progress)
+    if not arguments:
         return source.from_lines(schema, sys.stdin.fileno(), "standard input")
     return source.from_arguments(schema, arguments)
+
+
+def before_it(count: int, noun: str, done: str) -> str:
+    """How many messages before an invalid one were put, for its error."""
+    return f"{counted(count, noun)} before it {_was(count)} {done}" if count else f"nothing was {done}"
+
+
+def rate_text(count: int, seconds: float) -> str:
+    """How long it took to put the messages of a file, and how many there were a second."""
+    return f" in {seconds:.1f} s, {count / seconds:,.0f} a second"
 
 
 @contextmanager
@@ -161,10 +179,6 @@ def _length(file: Path) -> int:
         return int(pq.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError) as error:
         raise ConfigError(f"{file} cannot be read as Parquet: {error}") from None
-
-
-def _counted(rows: int) -> str:
-    return "1 row" if rows == 1 else f"{rows:,} rows"
 
 
 def _was(rows: int) -> str:

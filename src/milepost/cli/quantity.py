@@ -41,15 +41,29 @@ def duration_text(seconds: float) -> str:
     """A duration in the largest unit that divides it: 604800 is "7 days"."""
     for name, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds and seconds % length == 0:
-            count = int(seconds // length)
-            return f"{count:,} {name}{'' if count == 1 else 's'}"
+            return counted(int(seconds // length), name)
     return f"{seconds:,g} s"
 
 
 def size_text(count: float) -> str:
     """A size with about three digits: 27.1 kB."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 999.5 or unit == "TB":
+    return "{} {}B".format(*_scaled(count, "kMGT"))
+
+
+def short(value: float) -> str:
+    """A number in at most four characters and a unit, as in 12.3k."""
+    return "".join(_scaled(value, "kMGTP"))
+
+
+def _scaled(value: float, units: str) -> tuple[str, str]:
+    unit = ""
+    for larger in units:
+        if value < 999.5:
             break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.3g} {unit}"
+        value, unit = value / 1000, larger
+    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.3g}", unit
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, as in 1 row and 2,000 rows."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

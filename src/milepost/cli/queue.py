@@ -7,12 +7,13 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
+from rich.console import Group
 
 from milepost.cli import queue_picture, values
 from milepost.cli.old_names import CommandGroup
 from milepost.cli.queue_options import LEVELS, Json, Queue
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
-from milepost.cli.terminal import echo, write
+from milepost.cli.terminal import console, echo, write
 from milepost.errors import InvalidValue
 
 app = typer.Typer(
@@ -119,7 +120,7 @@ def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
     elif not queues:
         echo("There are no queues; make one with: milepost queue create NAME --type TYPE", err=True)
     else:
-        queue_picture.console().print(queue_picture.of_queues(queues))
+        console().print(queue_picture.of_queues(queues))
 
 
 @app.command(epilog="Example:\n  milepost queue show orders")
@@ -130,9 +131,7 @@ def show(queue: Queue, as_json: Json = False, broker: Broker = DEFAULT_BROKER) -
     if as_json:
         echo(values.to_json(queue_picture.as_json(found)).decode())
         return
-    console = queue_picture.console()
-    for part in queue_picture.of_queue(found, datetime.now(UTC)):
-        console.print(part)
+    console().print(Group(*queue_picture.of_queue(found, datetime.now(UTC))))
 
 
 @app.command(epilog="Example:\n  milepost queue delete orders")

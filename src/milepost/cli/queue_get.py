@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from milepost.cli import queue_picture, values
-from milepost.cli.queue_options import Order, Queue, Type, Where, counted
+from milepost.cli.quantity import counted
+from milepost.cli.queue_options import Order, Queue, Type, Where
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected, transact
 from milepost.cli.terminal import echo, write
 from milepost.errors import BrokerError, TimedOut, TransactionAborted
@@ -84,7 +85,7 @@ def run(
         within = f" within {timeout:g} s" if timeout else ""
         raise TimedOut(f"there was nothing in {queue}{that}{within}")
     if keep and sys.stderr.isatty():
-        echo(f"milepost: {counted(len(found))} went back", err=True)
+        echo(f"milepost: {counted(len(found), 'message')} went back", err=True)
 
 
 def _write(messages: list[QueueMessage], envelope: bool) -> None:

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from milepost.cli import queue_picture, values
-from milepost.cli.queue_options import Json, Queue, Type, Where, counted, known_queues
+from milepost.cli.quantity import counted
+from milepost.cli.queue_options import Json, Queue, Type, Where, known_queues
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
-from milepost.cli.terminal import echo, write
+from milepost.cli.terminal import console, echo, write
 from milepost.errors import ConfigError, InvalidValue
 
 BROWSE_EXAMPLES = """Examples:
@@ -64,8 +65,8 @@ def browse(
     if not messages:
         echo(f"nothing {f'behind {after} ' if after else ''}in {queue}{' that qualifies' if where else ''}")
         return
-    console = queue_picture.console()
-    console.print(queue_picture.of_messages(messages[:most], console.width))
+    screen = console()
+    screen.print(queue_picture.of_messages(messages[:most], screen.width))
     if len(messages) > most:
         echo(f"there are more: --after {messages[most - 1].header.id} continues, --count shows more at once", err=True)
 
@@ -94,7 +95,7 @@ def move(
     """
     with connected(broker) as client:
         moved = client.move(queue, target, type, where=where, count=count)
-    echo(f"{counted(moved)} moved from {queue} to {target}")
+    echo(f"{counted(moved, 'message')} moved from {queue} to {target}")
 
 
 def purge(
@@ -113,7 +114,7 @@ def purge(
         if where is None and not yes:
             there = client.queue(queue).figures
             waiting = sum(there.get(state, 0) for state in ("waiting", "delayed", "expired"))
-            what = counted(waiting if count is None else min(count, waiting))
+            what = counted(waiting if count is None else min(count, waiting), "message")
             if sys.stdin is None or not sys.stdin.isatty():
                 raise ConfigError(
                     f"{what} would be removed from {queue}; nothing was removed. Use --yes to remove them, "
@@ -121,4 +122,4 @@ def purge(
                 )
             typer.confirm(f"Remove {what} from {queue}?", abort=True)
         removed = client.purge(queue, type, where=where, count=count)
-    echo(f"{counted(removed)} removed from {queue}")
+    echo(f"{counted(removed, 'message')} removed from {queue}")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from milepost.cli.session import COMPLETION_SECONDS, DEFAULT_BROKER
-from milepost.errors import MilepostError, WrongType
+from milepost.cli.session import completion
+from milepost.errors import WrongType
 
 if TYPE_CHECKING:
     from milepost.client import Client
@@ -17,18 +16,7 @@ if TYPE_CHECKING:
 LEVELS: Final = ("none", "ordered", "blockwise", "ordered blockwise")
 
 
-def known_queues(context: typer.Context, incomplete: str) -> list[str]:
-    """Queues for shell completion; none when no broker answers."""
-    from milepost.client import Client
-
-    address = context.params.get("broker") or os.environ.get("MILEPOST_BROKER") or DEFAULT_BROKER
-    try:
-        with Client(address, reconnect=False, timeout=COMPLETION_SECONDS) as client:
-            return [queue.name for queue in client.queues() if queue.name.startswith(incomplete)]
-    except MilepostError:
-        return []
-
-
+known_queues: Final = completion(lambda client: client.queues())
 Queue = Annotated[str, typer.Argument(autocompletion=known_queues, help="the name of a queue")]
 Type = Annotated[
     str | None, typer.Option("--type", "-t", help="the type of the messages; needed when a queue takes several")
@@ -53,8 +41,3 @@ def type_of(client: Client, queue: str, wanted: str | None) -> Schema:
     if name not in taken:
         raise WrongType(f"queue {queue!r} does not take messages of type {name}; it takes {', '.join(taken)}")
     return client.types()[name]
-
-
-def counted(messages: int) -> str:
-    """A number of messages in words."""
-    return "1 message" if messages == 1 else f"{messages:,} messages"

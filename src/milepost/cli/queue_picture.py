@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from milepost.cli import quantity
 from milepost.cli.printer import shown
-from milepost.cli.terminal import Console
+from milepost.cli.terminal import table
 from milepost.gateway.values import plain_rows
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 BAR_COLUMNS: Final = 40  # of the longest bar
 EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
-PIPE_COLUMNS: Final = 200  # width where the output is not a terminal
 WIDE_COLUMNS: Final = 120  # width of a terminal with room for whole IDs beside messages
 STATES: Final = {  # as the broker counts them: a colour, and the meaning
     "waiting": ("green", "can be taken now"),
@@ -35,20 +34,6 @@ RULES: Final = {
     "blockwise": "what a writer's transaction wrote to one reader, whole",
     "ordered blockwise": "a writer's transactions whole and in order, to one reader at a time",
 }
-
-
-def console() -> Console:
-    """A console with the width of the terminal; in a pipe, lines are not wrapped."""
-    made = Console()
-    return made if made.is_terminal else Console(width=PIPE_COLUMNS)
-
-
-def table(*columns: str, right: Iterable[str] = ()) -> Table:
-    """An empty table in the style of all commands."""
-    made = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", no_wrap=True)
-    return made
 
 
 def of_queues(queues: list[QueueInfo]) -> Table:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from milepost.cli import quantity
-from milepost.cli.queue_options import Queue, Type, counted, type_of
+from milepost.cli import position, put, quantity
+from milepost.cli.queue_options import Queue, Type, type_of
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected, transact
 from milepost.cli.terminal import echo
 from milepost.errors import InvalidValue, MilepostError, from_code
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from milepost.batch import Batch
     from milepost.client.client import SyncTransaction
     from milepost.client.transaction import Receipt
-    from milepost.schema import Schema
 
 EXAMPLES = """Examples:
   milepost queue put orders '{"id": 1, "name": "Smith", "lines": \\[]}'
@@ -70,15 +67,11 @@ def run(
     well, everything is stored and synced to disk. Messages from a pipe or a
     file wait for a broker that is away.
     """
-    arguments = message or []
-    if file is not None and arguments:
-        raise typer.BadParameter("give messages or a file, not both")
-    if file is None and not arguments and (sys.stdin is None or sys.stdin.isatty()):
-        raise typer.BadParameter("nothing to enqueue: give JSON, FIELD=VALUE pairs, --file FILE, or a pipe")
+    arguments = put.checked(message, file)
     options: dict[str, Any] = {
         "priority": priority,
         "delay": None if delay is None else quantity.seconds(delay),
-        "not_before": None if not_before is None else _time(not_before),
+        "not_before": None if not_before is None else position.moment(not_before, "--not-before"),
         "expires": None if expires is None else quantity.seconds(expires),
     }
     started, done, transactions = time.monotonic(), 0, 0
@@ -88,10 +81,10 @@ def run(
         tx.commit()
         return receipt
 
-    with connected(broker, reconnect=not arguments or arguments == ["-"]) as client:
+    with connected(broker, reconnect=not arguments) as client:
         schema = type_of(client, queue, type)
         try:
-            for batch in _blocks(_batches(schema, arguments, file), together):
+            for batch in _blocks(put.batches(schema, arguments, file), together):
                 receipt = transact(client, partial(enqueue, batch))
                 done += len(batch)
                 transactions += 1
@@ -100,23 +93,11 @@ def run(
         except MilepostError as error:
             if not done and not isinstance(error, InvalidValue):
                 raise
-            before = "nothing was enqueued" if not done else f"{counted(done)} before it {_were(done)} enqueued"
-            raise from_code(error.code, f"{error} ({before})") from None
+            raise from_code(error.code, f"{error} ({put.before_it(done, 'message', 'enqueued')})") from None
     if not quiet:
-        spent = time.monotonic() - started
-        rate = f" in {spent:.1f} s, {done / spent:,.0f} a second" if file is not None else ""
+        rate = put.rate_text(done, time.monotonic() - started) if file is not None else ""
         many = "" if transactions == 1 else f", in {transactions:,} transactions"
-        echo(f"{counted(done)} enqueued in {queue}{many}{rate}", err=True)
-
-
-def _batches(schema: Schema, arguments: list[str], file: Path | None) -> Iterator[Batch]:
-    from milepost.cli import source
-
-    if file is not None:
-        return source.from_file(schema, file, lambda read: None)
-    if not arguments or arguments == ["-"]:
-        return source.from_lines(schema, sys.stdin.fileno(), "standard input")
-    return source.from_arguments(schema, arguments)
+        echo(f"{quantity.counted(done, 'message')} enqueued in {queue}{many}{rate}", err=True)
 
 
 def _blocks(batches: Iterator[Batch], wanted: int | None) -> Iterator[Batch]:
@@ -135,17 +116,3 @@ def _blocks(batches: Iterator[Batch], wanted: int | None) -> Iterator[Batch]:
         rest = whole.slice(end, len(whole)) if end < len(whole) else None
     if rest is not None:
         yield rest
-
-
-def _time(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidValue(f"{text!r} is not a time: write 2026-03-02T14:30:00Z") from None
-    if moment.tzinfo is None:
-        raise InvalidValue(f"--not-before {text!r}: say which time zone, as in {moment.isoformat()}Z")
-    return moment
-
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -27,19 +26,24 @@ Broker = Annotated[
     str, typer.Option("--broker", "-b", envvar="MILEPOST_BROKER", metavar="ADDRESS", help="the broker to connect to")
 ]
 
-COMPLETION_SECONDS: Final = 1.0  # for a broker to list its topics for shell completion
+COMPLETION_SECONDS: Final = 1.0  # for a broker to list names for shell completion
 
 
-def known_topics(context: typer.Context, incomplete: str) -> list[str]:
-    """Topics for shell completion; none when no broker answers."""
-    from milepost.client import Client
+def completion(things: Callable[[Client], list[Any]]) -> Callable[[typer.Context, str], list[str]]:
+    """Names of topics or queues for shell completion; none when no broker answers."""
 
-    address = context.params.get("broker") or os.environ.get("MILEPOST_BROKER") or DEFAULT_BROKER
-    try:
-        with Client(address, reconnect=False, timeout=COMPLETION_SECONDS) as client:
-            return [topic.name for topic in client.topics() if topic.name.startswith(incomplete)]
-    except MilepostError:
-        return []
+    def names(context: typer.Context, incomplete: str) -> list[str]:
+        address = context.params.get("broker") or os.environ.get("MILEPOST_BROKER") or DEFAULT_BROKER
+        try:
+            with connected(address, timeout=COMPLETION_SECONDS) as client:
+                return [each.name for each in things(client) if each.name.startswith(incomplete)]
+        except MilepostError:
+            return []
+
+    return names
+
+
+known_topics: Final = completion(lambda client: client.topics())
 
 
 @contextmanager
@@ -52,7 +56,8 @@ def connected(
     """
     from milepost.client import Client
 
-    with _said(reconnect and say), Client(address, reconnect=reconnect, timeout=timeout) as client:
+    # A command that does not wait for a broker reports the error itself, so its client's log would repeat it.
+    with logged(shown=reconnect and say), Client(address, reconnect=reconnect, timeout=timeout) as client:
         yield client
 
 
@@ -80,24 +85,8 @@ def talk(address: str, work: Callable[[AsyncClient], Awaitable[T]], *, reconnect
         async with AsyncClient(address, reconnect=reconnect) as client:
             return await work(client)
 
-    with _said(reconnect):
+    with logged(shown=reconnect):
         return asyncio.run(session())
-
-
-@contextmanager
-def _said(reconnect: bool) -> Iterator[None]:
-    """Show the client's log in commands that wait for a broker; other commands would report the same twice."""
-    if reconnect:
-        with logged():
-            yield
-        return
-    silent = logging.NullHandler()
-    log = logging.getLogger("milepost")
-    log.addHandler(silent)
-    try:
-        yield
-    finally:
-        log.removeHandler(silent)
 
 
 def topic_named(client: Client, name: str) -> TopicInfo:

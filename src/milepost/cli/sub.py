@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,9 @@ class OutputFormat(StrEnum):
     csv = "csv"
 
 
+Format = Annotated[OutputFormat, typer.Option("--format", help="lines of JSON, aligned columns, or CSV")]
+
+
 def run(
     pattern: Annotated[
         str,
@@ -48,9 +52,7 @@ def run(
     where: Annotated[
         str | None, typer.Option(help="which messages: a predicate on their fields, as in docs/query.md")
     ] = None,
-    form: Annotated[
-        OutputFormat, typer.Option("--format", help="lines of JSON, aligned columns, or CSV")
-    ] = OutputFormat.json,
+    form: Format = OutputFormat.json,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="stop after so many messages")] = None,
     envelope: Annotated[
         bool | None,
@@ -98,8 +100,7 @@ def run(
         shown = printer(form.value, wild if envelope is None else envelope, sys.stdout.isatty())
         for name, why in sorted(subscription.skipped.items()):
             echo(f"milepost: nothing of {name}: {why}", err=True)
-        if sys.stderr.isatty():
-            echo(f"waiting for messages of {pattern}; Ctrl-C stops", err=True)
+        _say_waiting(pattern)
         left = count
         lost = 0
         try:
@@ -118,68 +119,67 @@ def run(
             return  # the reader of the pipe has ended
 
 
+@dataclass
 class _Durable:
     """The messages of a durable topic, stored ones and new ones."""
 
-    def __init__(
-        self, topic: str, where: str | None, name: str | None, start: Any, ack: bool, count: int | None, shown: Printer
-    ) -> None:
-        self._topic = topic
-        self._where = where
-        self._name = name
-        self._start = start
-        self._ack = ack
-        self._count = count
-        self._shown = shown
+    topic: str
+    where: str | None
+    name: str | None
+    start: Any
+    ack: bool
+    count: int | None
+    shown: Printer
 
     async def follow(self, client: AsyncClient) -> None:
         """Print until the count is reached."""
-        await durable_topic(client, self._topic)
-        if self._name is None:
-            await self._replay(client, self._where, self._start)
-        elif self._ack:
-            await self._consume(client, self._name)
+        await durable_topic(client, self.topic)
+        if self.name is None:
+            await self._replay(client, self.where, self.start)
+        elif self.ack:
+            await self._consume(client, self.name)
         else:
-            await self._look_at(client, self._name)
+            await self._look_at(client, self.name)
 
     async def _look_at(self, client: AsyncClient, name: str) -> None:
         """Print what a subscription has ahead, by a replay, which does not change the subscription."""
-        for each in (await client.look(self._topic))["subscriptions"]:
+        for each in (await client.look(self.topic))["subscriptions"]:
             if each["name"] == name:
-                await self._replay(client, self._where or each["where"], each["cursor"] or "earliest")
+                await self._replay(client, self.where or each["where"], each["cursor"] or "earliest")
                 return
-        raise UnknownSubscription(f"{self._topic} has no subscription {name!r}; leave out --no-ack to make it")
+        raise UnknownSubscription(f"{self.topic} has no subscription {name!r}; leave out --no-ack to make it")
 
     async def _replay(self, client: AsyncClient, where: str | None, start: Any) -> None:
-        left = self._count
-        subscription = await client.subscribe(self._topic, where, start=start)
-        self._wait()
+        left = self.count
+        subscription = await client.subscribe(self.topic, where, start=start)
+        _say_waiting(self.topic)
         async for batch in subscription.batches():
             chosen = batch if left is None or len(batch) <= left else batch.slice(0, left)
-            await asyncio.to_thread(write, self._shown(self._topic, chosen))
+            await asyncio.to_thread(write, self.shown(self.topic, chosen))
             if left is not None:
                 left -= len(chosen)
                 if not left:
                     return
 
     async def _consume(self, client: AsyncClient, name: str) -> None:
-        left = self._count
+        left = self.count
         most = GATHERED if left is None else left
-        subscription, schema = await durable.attached(client, self._topic, name, self._where, self._start, most)
-        self._wait()
+        subscription, schema = await durable.attached(client, self.topic, name, self.where, self.start, most)
+        _say_waiting(self.topic)
         while left is None or left:
             messages = await subscription.get_many(GATHERED if left is None else min(left, GATHERED))
             if not messages:
                 return
             batch, ids = durable.encoded(schema, messages)
-            await asyncio.to_thread(write, self._shown(self._topic, batch, ids))
+            await asyncio.to_thread(write, self.shown(self.topic, batch, ids))
             await durable.acknowledged(subscription)
             if left is not None:
                 left -= len(messages)
 
-    def _wait(self) -> None:
-        if sys.stderr.isatty():
-            echo(f"waiting for messages of {self._topic}; Ctrl-C stops", err=True)
+
+def _say_waiting(topic: str) -> None:
+    if sys.stderr.isatty():
+        echo(f"waiting for messages of {topic}; Ctrl-C stops", err=True)
 
 
 GATHERED = 2_000  # most messages that are printed and acknowledged together

@@ -17,6 +17,9 @@ from typing import Final
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
+
+PIPE_COLUMNS: Final = 200  # width where the output is not a terminal, so that lines are not wrapped
 
 # Control characters of both ranges except line feed and tab; characters that reorder text or are invisible; lone
 # surrogates.
@@ -39,6 +42,11 @@ def _spelt(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
+def cut(text: str, chars: int) -> str:
+    """A text of at most so many characters."""
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"
+
+
 def echo(text: str = "", *, err: bool = False, end: str = "\n", flush: bool = False) -> None:
     """Print a text, to standard output or to standard error."""
     print(escaped(text), file=sys.stderr if err else sys.stdout, end=end, flush=flush)
@@ -55,11 +63,27 @@ class Console(rich.console.Console):
             yield segment if plain else Segment(escaped(text), style, control)
 
 
+def console(columns: int = PIPE_COLUMNS) -> Console:
+    """A console with the width of the terminal; elsewhere with so many columns."""
+    made = Console()
+    return made if made.is_terminal else Console(width=columns)
+
+
+def table(*columns: str, right: Iterable[str] = (), wrapped: Iterable[str] = ()) -> Table:
+    """An empty table in the style of all commands. Columns are aligned to the left unless they are in `right`."""
+    made = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", no_wrap=column not in wrapped)
+    return made
+
+
+def warn(text: str, style: str = "yellow") -> None:
+    """Print a warning or an error verbatim on standard error: text that it quotes may look like markup."""
+    Console(stderr=True).print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
 class Formatter(logging.Formatter):
     """Formats log lines with escaped values. A traceback keeps its lines."""
-
-    def __init__(self, form: str = "milepost: %(message)s") -> None:
-        super().__init__(form)
 
     def format(self, record: logging.LogRecord) -> str:
         """One record."""
@@ -67,10 +91,10 @@ class Formatter(logging.Formatter):
 
 
 @contextmanager
-def logged(name: str = "milepost") -> Iterator[None]:
-    """Print what Milepost logs (with the name "" all logs) on standard error meanwhile."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(Formatter())
+def logged(name: str = "milepost", *, shown: bool = True) -> Iterator[None]:
+    """Print what Milepost logs (with the name "" all logs) on standard error meanwhile, or hide it."""
+    handler = logging.StreamHandler() if shown else logging.NullHandler()
+    handler.setFormatter(Formatter("milepost: %(message)s"))
     log = logging.getLogger(name)
     log.addHandler(handler)
     try:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from milepost.cli import terminal
+from milepost.cli.quantity import counted, short
 from milepost.cli.session import DEFAULT_BROKER, Broker, connected
 from milepost.cli.terminal import Console, escaped
-from milepost.errors import ConnectionLost, MilepostError, TimedOut
+from milepost.errors import ConnectionLost, TimedOut
 
 EXAMPLES = """Examples:
   milepost top
@@ -26,9 +28,14 @@ SHOWN: Final = 12  # lines of each table; the others are counted
 BARS: Final = " ▁▂▃▄▅▆▇█"
 SLOW_BAR: Final = 10  # characters of a bar for waiting bytes
 AWAY_S: Final = 3.0  # without an answer, after which the display is marked as old
-PIPE_COLUMNS: Final = 140  # width where the output is not a terminal
 
 Status = Mapping[str, Any]
+Counter = tuple[Any, ...]  # what identifies a counter over two statuses
+_COUNTED: Final = {  # what identifies an item of a list, and its counters that are shown
+    "topics": (("name",), ("rows_in", "rows_out", "bytes_in")),
+    "clients": (("number",), ("rows_in", "rows_out")),
+    "subscriptions": (("client", "pattern", "where"), ("rows_out",)),
+}
 _NUMBERS: Final = (  # columns of numbers, by the start of their name
     "rows", "bytes", "waiting", "delayed", "taken", "oldest", "dead", "dropped", "subscriptions", "streams", "behind",
 )  # fmt: skip
@@ -45,25 +52,33 @@ def run(
 
     Rates are over the last interval. Ctrl-C stops.
     """
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPE_COLUMNS)
+    console = terminal.console()
     with connected(broker, reconnect=not once, say=False, timeout=AWAY_S) as client:
         picture = Picture(broker)
         picture.look(client.status())
         if once:
             console.print(picture.drawn())
             return
-        from rich.live import Live
+        watch(console, interval, lambda: picture.look(client.status()), picture.drawn)
 
-        with Live(picture.drawn(), console=console, screen=console.is_terminal, auto_refresh=False) as live:
-            while True:
-                time.sleep(interval)
-                try:
-                    picture.look(client.status())
-                except (ConnectionLost, TimedOut) as error:
-                    picture.away(error)
-                live.update(picture.drawn(), refresh=True)
+
+def watch(console: Console, interval: float, look: Callable[[], None], drawn: Callable[[], RenderableType]) -> NoReturn:
+    """Draw on the terminal, and look and draw again each interval, until Ctrl-C."""
+    from rich.live import Live
+
+    with Live(drawn(), console=console, screen=console.is_terminal, auto_refresh=False) as live:
+        while True:
+            time.sleep(interval)
+            live.update(looked(look, drawn), refresh=True)
+
+
+def looked(look: Callable[[], None], drawn: Callable[[], RenderableType]) -> RenderableType:
+    """Look and draw. When the broker does not answer, the last status is drawn below the error."""
+    try:
+        look()
+    except (ConnectionLost, TimedOut) as error:
+        return Group(Text(f"{error}; connecting again. It was like this:\n", "red"), drawn())
+    return drawn()
 
 
 class Picture:
@@ -72,9 +87,9 @@ class Picture:
     def __init__(self, address: str) -> None:
         self._address = address
         self._now: Status = {}
-        self._before: dict[str, Any] = {}  # counters of the previous status
+        self._before: dict[Counter, float] = {}  # counters of the previous status
         self._seconds = 0.0  # between the two; 0 for the first status
-        self._away = ""  # why there is no newer status
+        self._unit = ""  # of rates; the first status has counts
         self.history: dict[str, deque[float]] = {
             name: deque(maxlen=HISTORY) for name in ("rows_in", "rows_out", "bytes_in", "bytes_out")
         }
@@ -84,22 +99,21 @@ class Picture:
         if self._now:
             self._seconds = (status["time_us"] - self._now["time_us"]) / 1e6
             self._before = _counters(self._now)
-        self._now, self._away = status, ""
+        self._now = status
         if self._seconds > 0:
+            self._unit = "/s"
             for name, rates in self.history.items():
                 rates.append(self._rate(("totals", name), status["totals"][name]))
 
-    def away(self, error: MilepostError) -> None:
-        """Note that the broker does not answer. The last status stays on display."""
-        self._away = str(error)
+    def _rate(self, key: Counter, value: float) -> float:
+        return max(0.0, value - self._before.get(key, 0)) / self._seconds  # negative: the broker was restarted
 
-    def _rate(self, key: tuple[Any, ...], value: float) -> float:
-        before: float = self._before.get(str(key), 0)
-        return max(0.0, value - before) / self._seconds  # negative: the broker was restarted
-
-    def _cell(self, key: tuple[Any, ...], value: float) -> str:
+    def _cell(self, key: Counter, value: float) -> str:
         """A rate, once there are two statuses; the count until then."""
         return short(self._rate(key, value)) if self._seconds > 0 else short(value)
+
+    def _cells(self, kind: str, item: Status) -> list[str]:
+        return [self._cell(key, value) for key, value in _counted(kind, item)]
 
     def drawn(self) -> RenderableType:
         parts: list[RenderableType] = [self._head(), Text(), self._totals(), Text(), *self._topics()]
@@ -112,14 +126,11 @@ class Picture:
         now = self._now
         connections = now["connections"]
         head = Text()
-        if self._away:
-            head.append(f"{self._away}; connecting again. It was like this:\n", "red")
         head.append(str(now["name"]), "bold")
         head.append(f"  {self._address}  ")
         if "uptime_s" in now:
             head.append(f"up {_duration(now['uptime_s'])}  ")
-        count = connections["open"]
-        head.append(f"{count:,} connection{'' if count == 1 else 's'} ({connections['accepted']:,} so far)")
+        head.append(f"{counted(connections['open'], 'connection')} ({connections['accepted']:,} so far)")
         if now.get("kernels") in ("compiling", "failed"):  # until they are compiled, matching is slow
             head.append(f"  kernels: {now['kernels']}", "yellow")
         if errors := now["errors"]:
@@ -131,11 +142,10 @@ class Picture:
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         for way, colour in (("in", "green"), ("out", "cyan")):
             rows, size = f"rows_{way}", f"bytes_{way}"
-            unit = "/s" if self._seconds > 0 else ""
             table.add_row(
                 way,
-                Text(f"{self._cell(('totals', rows), totals[rows])} rows{unit}", "bold", justify="right"),
-                Text(f"{self._cell(('totals', size), totals[size])}B{unit}", justify="right"),
+                Text(f"{self._cell(('totals', rows), totals[rows])} rows{self._unit}", "bold", justify="right"),
+                Text(f"{self._cell(('totals', size), totals[size])}B{self._unit}", justify="right"),
                 Text(sparkline(self.history[rows]), colour),
             )
         waiting = Text(f"{short(backlogs['rows'])} rows, {short(backlogs['bytes'])}B wait")
@@ -146,21 +156,19 @@ class Picture:
         return table
 
     def _topics(self) -> list[RenderableType]:
-        topics = self._now["topics"]
-        unit = "/s" if self._seconds > 0 else ""
+        topics, unit = self._now["topics"], self._unit
         kept = any(topic.get("durable") for topic in topics)
         durable = ("streams", "behind") if kept else ()  # for named subscriptions and replays that are being read
         table = _table(
             "topic", f"rows in{unit}", f"rows out{unit}", f"bytes in{unit}", "subscriptions", *durable, "slow"
         )
         for topic in sorted(topics, key=lambda topic: (-topic["rows_in"], topic["name"]))[:SHOWN]:
-            name = topic["name"]
-            cells = [self._cell(("topic", name, key), topic[key]) for key in ("rows_in", "rows_out", "bytes_in")]
+            cells = self._cells("topics", topic)
             if topic.get("durable"):
                 stored = [f"{topic['streams']:,}", short(topic["behind"]) if topic["behind"] else ""]
             else:
                 stored = ["", ""] if kept else []
-            table.add_row(Text(name), *cells, f"{topic['subscriptions']:,}", *stored, str(topic["slow"]))
+            table.add_row(Text(topic["name"]), *cells, f"{topic['subscriptions']:,}", *stored, str(topic["slow"]))
         return _with_rest(table, len(topics), "topics")
 
     def _lags(self) -> list[RenderableType]:
@@ -186,13 +194,11 @@ class Picture:
         return shown
 
     def _clients(self) -> list[RenderableType]:
-        clients = self._now["clients"]
-        unit = "/s" if self._seconds > 0 else ""
+        clients, unit = self._now["clients"], self._unit
         table = _table("client", f"rows in{unit}", f"rows out{unit}", "waiting", "dropped", "")
         worst = max((client["queued_bytes"] for client in clients), default=0)
         for client in sorted(clients, key=_trouble)[:SHOWN]:
-            number = client["number"]
-            cells = [self._cell(("client", number, key), client[key]) for key in ("rows_in", "rows_out")]
+            cells = self._cells("clients", client)
             queued = client["queued_bytes"]
             bar = "█" * round(SLOW_BAR * queued / worst) if worst else ""
             state = Text(bar, "yellow")
@@ -207,30 +213,24 @@ class Picture:
 
     def _subscriptions(self) -> list[RenderableType]:
         subscriptions = self._now["subscriptions"]
-        unit = "/s" if self._seconds > 0 else ""
-        table = _table("subscription", "of", f"rows out{unit}", "where")
+        table = _table("subscription", "of", f"rows out{self._unit}", "where")
         for found in sorted(subscriptions, key=lambda item: -item["rows_out"])[:SHOWN]:
-            key = _subscription_key(found)
-            rows = self._cell((*key, "rows_out"), found["rows_out"])
-            table.add_row(
-                Text(found["pattern"]), Text(str(found["client"])), rows, Text(found["where"] or "", "magenta")
-            )
+            rows, where = self._cells("subscriptions", found), Text(found["where"] or "", "magenta")
+            table.add_row(Text(found["pattern"]), Text(str(found["client"])), *rows, where)
         return _with_rest(table, self._now["subscriptions_total"], "subscriptions")
 
 
-def _counters(status: Status) -> dict[str, Any]:
-    found: dict[str, Any] = {str(("totals", name)): value for name, value in status["totals"].items()}
-    for topic in status["topics"]:
-        found |= {str(("topic", topic["name"], key)): topic[key] for key in ("rows_in", "rows_out", "bytes_in")}
-    for client in status["clients"]:
-        found |= {str(("client", client["number"], key)): client[key] for key in ("rows_in", "rows_out")}
-    for item in status["subscriptions"]:
-        found[str((*_subscription_key(item), "rows_out"))] = item["rows_out"]
+def _counters(status: Status) -> dict[Counter, float]:
+    found: dict[Counter, float] = {("totals", name): value for name, value in status["totals"].items()}
+    for kind in _COUNTED:
+        for item in status[kind]:
+            found.update(_counted(kind, item))
     return found
 
 
-def _subscription_key(item: Status) -> tuple[Any, ...]:
-    return "subscription", item["client"], item["pattern"], item["where"]
+def _counted(kind: str, item: Status) -> Iterator[tuple[Counter, float]]:
+    names, counters = _COUNTED[kind]
+    return (((kind, *(item[name] for name in names), counter), item[counter]) for counter in counters)
 
 
 def _trouble(client: Status) -> tuple[Any, ...]:
@@ -239,11 +239,9 @@ def _trouble(client: Status) -> tuple[Any, ...]:
 
 
 def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column(first, no_wrap=True, min_width=12)
-    for name in others:
-        number = name.startswith(_NUMBERS)
-        table.add_column(name, justify="right" if number else "left", no_wrap=name != "where")
+    numbers = [name for name in others if name.startswith(_NUMBERS)]
+    table = terminal.table(first, *others, right=numbers, wrapped=("where",))
+    table.columns[0].min_width = 12
     return table
 
 
@@ -259,16 +257,6 @@ def sparkline(rates: deque[float]) -> str:
     if high <= 0:
         return BARS[1] * len(rates)
     return "".join(BARS[1 + round((len(BARS) - 2) * rate / high)] for rate in rates)
-
-
-def short(value: float) -> str:
-    """A number in at most four digits, as in 12.3k."""
-    unit = ""
-    for larger in ("k", "M", "G", "T", "P"):
-        if value < 999.5:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:.0f}{unit}" if value >= 100 or value == int(value) else f"{value:.3g}{unit}"
 
 
 def _duration(seconds: float) -> str:

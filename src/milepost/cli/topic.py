@@ -10,26 +10,18 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from milepost.cli import position, quantity
+from milepost.cli import position, quantity, terminal, tree
 from milepost.cli.definition import METAVAR, given
-from milepost.cli.session import (
-    DEFAULT_BROKER,
-    Broker,
-    durable_topic,
-    known_topics,
-    talk,
-    topic_of,
-)
-from milepost.cli.terminal import Console, echo
+from milepost.cli.quantity import counted
+from milepost.cli.session import DEFAULT_BROKER, Broker, durable_topic, known_topics, talk, topic_of
+from milepost.cli.terminal import echo
 from milepost.errors import BrokerError, ConfigError
 
 if TYPE_CHECKING:
     from milepost.client import AsyncClient, TopicInfo
-    from milepost.schema import Schema
 
 app = typer.Typer(no_args_is_help=True, help="Make topics, show them, trim them, remove them.")
 
-SCHEMA_CHARS = 60  # of a schema in a list; `show` prints all of it
 SHOWN_NAMES = 3  # subscriptions that an error names
 
 Name = Annotated[str, typer.Argument(autocompletion=known_topics)]
@@ -138,7 +130,7 @@ def list_(
 
     topics, logs, hidden = talk(broker, look)
     if hidden:
-        echo(f"{hidden} {'topic' if hidden == 1 else 'topics'} of pipelines hidden; --all shows them", err=True)
+        echo(f"{counted(hidden, 'topic')} of pipelines hidden; --all shows them", err=True)
     if not topics and not hidden:
         what = "no topics" if pattern == ">" else f"no topics of the pattern {pattern}"
         echo(f"There are {what}; make one with: milepost topic create NAME SCHEMA", err=True)
@@ -146,13 +138,12 @@ def list_(
         return
     table = _table("topic", "schema", *(("stored", "size") if logs else ()), "slow")
     for topic in sorted(topics, key=lambda topic: topic.name):
-        text = _one_line(topic.schema)
-        shown = text if len(text) <= SCHEMA_CHARS else f"{text[: SCHEMA_CHARS - 1]}…"
         kept = logs.get(topic.name)
         stored = "" if kept is None else f"{sum(log['rows'] for log in kept):,}"
         size = "" if kept is None else quantity.size_text(sum(log["bytes"] for log in kept))
-        table.add_row(Text(topic.name), Text(shown), *((stored, size) if logs else ()), topic.slow)
-    _console().print(table)
+        schema = Text(terminal.cut(tree.one_line(topic.schema), tree.LIST_CHARS))
+        table.add_row(Text(topic.name), schema, *((stored, size) if logs else ()), topic.slow)
+    terminal.console().print(table)
 
 
 @app.command(epilog="Example:\n  milepost topic show quotes")
@@ -162,19 +153,18 @@ def show(name: Name, broker: Broker = DEFAULT_BROKER) -> None:
     For a durable topic also its retention, its logs, and how far its named
     subscriptions are.
     """
-    from milepost.cli import tree
 
     async def look(client: AsyncClient) -> tuple[TopicInfo, dict[str, Any] | None]:
         found = await topic_of(client, name)
         return found, await client.look(name) if found.durable else None
 
     topic, kept = talk(broker, look)
-    console = _console()
+    console = terminal.console()
     console.print(tree.drawn(topic.schema))
     versions = len(topic.versions)
     console.print(f"\n{'one version' if versions == 1 else f'{versions} versions'}; slow subscribers: {topic.slow}")
     for earlier in topic.versions[:-1]:
-        console.print(Text(f"  before: {_one_line(earlier)}"), style="dim", soft_wrap=True)
+        console.print(Text(f"  before: {tree.one_line(earlier)}"), style="dim", soft_wrap=True)
     console.print(_figures(topic.figures))
     if kept is not None:
         console.print(f"\n{_kept(kept['retain'])}")
@@ -216,24 +206,22 @@ def trim(
         if late and not yes:
             names = ", ".join(str(each["name"]) for each in late[:SHOWN_NAMES])
             more = f" and {len(late) - SHOWN_NAMES:,} more" if len(late) > SHOWN_NAMES else ""
+            have = "has" if len(late) == 1 else "have"
             raise ConfigError(
-                f"{_rows(rows)} would be removed from {name}, and {names}{more} {'has' if len(late) == 1 else 'have'} "
-                "not consumed all of them; nothing was removed. Use --yes to remove them"
+                f"{counted(rows, 'row')} would be removed from {name}, and {names}{more} {have} not consumed all of "
+                "them; nothing was removed. Use --yes to remove them"
             )
         await client.trim(name, {log: min(at, logs[log]["next"]) for log, at in reached.items() if log in logs})
         return int(rows)
 
     rows = talk(broker, remove)
-    echo(f"{_rows(rows)} removed from {name}" if rows else f"nothing of {name} is before {before}; nothing was removed")
+    done = f"{counted(rows, 'row')} removed from {name}"
+    echo(done if rows else f"nothing of {name} is before {before}; nothing was removed")
 
 
 def _lacks(cursor: Mapping[int, int], reached: Mapping[int, int], logs: Mapping[int, Mapping[str, int]]) -> bool:
     """Whether a subscription has not consumed some existing rows before a position."""
     return any(max(cursor.get(log, 0), logs[log]["start"]) < at for log, at in reached.items() if log in logs)
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 @app.command(epilog="Example:\n  milepost topic delete quotes")
@@ -253,18 +241,16 @@ def delete(
         behind = [each["name"] for each in looked["subscriptions"] if each["behind"]]
         if behind and not yes:
             behind_it = f"{', '.join(behind[:5])} {'has' if len(behind) == 1 else 'have'}"
+            kept = counted(rows, "row")
             raise BrokerError(
-                f"{behind_it} not consumed all of {name}, which keeps {_rows(rows)}; --yes removes it all the same"
+                f"{behind_it} not consumed all of {name}, which keeps {kept}; --yes removes it all the same"
             )
         await client.delete_topic(name)
         return rows
 
     rows = talk(broker, remove)
-    echo(f"{name} is deleted{f', and {_rows(rows)} with it' if rows else ''}")
-
-
-def _one_line(schema: Schema) -> str:
-    return " ".join(schema.canonical.split())
+    and_rows = f", and {counted(rows, 'row')} with it" if rows else ""
+    echo(f"{name} is deleted{and_rows}")
 
 
 def _kept(retain: Mapping[str, Any]) -> str:
@@ -300,25 +286,13 @@ def _subscriptions(subscriptions: list[dict[str, Any]]) -> list[Any]:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for column in columns:
-        number = column in ("", "start", "next", "rows", "bytes", "entries", "stored", "size", "behind", "members")
-        table.add_column(column, justify="right" if number and column else "left", no_wrap=column != "where")
-    return table
+    numbers = ("start", "next", "rows", "bytes", "entries", "stored", "size", "behind", "members")
+    return terminal.table(*columns, right=numbers, wrapped=("where",))
 
 
 def _figures(figures: Mapping[str, Any]) -> Table:
     table = _table("", "rows", "bytes")
-    table.add_row("in", f"{figures['rows_in']:,}", f"{figures['bytes_in']:,}")
-    table.add_row("out", f"{figures['rows_out']:,}", f"{figures['bytes_out']:,}")
+    for way in ("in", "out"):
+        table.add_row(way, f"{figures[f'rows_{way}']:,}", f"{figures[f'bytes_{way}']:,}")
     table.add_row("subscriptions", f"{figures['subscriptions']:,}", "")
     return table
-
-
-def _console() -> Console:
-    """A console with the width of the terminal; in a pipe, lines are not wrapped."""
-    console = Console()
-    return console if console.is_terminal else Console(width=PIPE_COLUMNS)
-
-
-PIPE_COLUMNS = 200  # width where the output is not a terminal

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from milepost.cli.quantity import counted
 from milepost.cli.session import DEFAULT_BROKER, Broker, talk
 from milepost.cli.terminal import echo
 from milepost.errors import InvalidValue
@@ -36,12 +37,6 @@ class How(StrEnum):
     commit = "commit"
     abort = "abort"
     forget = "forget"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module to `milepost queue`."""
-    app.command("transfer", epilog=TRANSFER_EXAMPLES)(transfer)
-    app.command("resolve", epilog=RESOLVE_EXAMPLES)(resolve)
 
 
 def transfer(
@@ -85,7 +80,7 @@ def transfer(
         from milepost.queues.transfer import Transfer
 
         messages = asyncio.run(Transfer(broker, source, address, there).once())
-        echo(f"{messages:,} message{'' if messages == 1 else 's'} of {source} went to {there} at {address}")
+        echo(f"{counted(messages, 'message')} of {source} went to {there} at {address}")
         return
     talk(broker, lambda client: client.transfer(source, address, there))
     echo(f"{source} is transferred to {there} at {address}; `milepost queue transfer --status` shows its status")

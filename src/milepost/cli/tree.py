@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rich.markup import escape
 from rich.tree import Tree
 
 from milepost.schema.types import List, Optional, Schema, Tuple, Type, Variant
+
+LIST_CHARS: Final = 60  # of a schema in a list of topics or types; `show` prints all of it
 
 
 def drawn(schema: Schema) -> Tree:
@@ -19,6 +23,11 @@ def drawn(schema: Schema) -> Tree:
     for rule in schema.checks:
         top.add(f"[magenta]check[/] {escape(rule)}")
     return top
+
+
+def one_line(schema: Schema) -> str:
+    """The text of a schema on one line."""
+    return " ".join(schema.canonical.split())
 
 
 def _add(place: Tree, label: str, kind: Type) -> None:
@@ -51,5 +60,3 @@ def _inside(place: Tree, kind: Type) -> None:
         case Variant(parts):
             for part in parts:
                 _add(place, f"[yellow]|[/] {escape(part.name)}: ", part.type)
-        case _:
-            pass

@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from milepost.batch.format import format_of
-from milepost.cli import parts, queue_picture, tree, values
+from milepost.cli import parts, terminal, tree, values
 from milepost.cli.definition import METAVAR, file_of, given, read
 from milepost.cli.old_names import CommandGroup
 from milepost.cli.queue_options import Json
@@ -75,15 +75,11 @@ def list_(as_json: Json = False, broker: Broker = DEFAULT_BROKER) -> None:
     if not types:
         echo("There are no message types; make one with: milepost type create FILE", err=True)
         return
-    table = queue_picture.table("type", "fingerprint", "queues", "definition")
+    table = terminal.table("type", "fingerprint", "queues", "definition")
     for name, schema in sorted(types.items()):
-        text = " ".join(schema.canonical.split())
-        short = text if len(text) <= TEXT_CHARS else f"{text[: TEXT_CHARS - 1]}…"
-        table.add_row(Text(name), f"{schema.fingerprint:016x}", Text(", ".join(takers[name])), Text(short))
-    queue_picture.console().print(table)
-
-
-TEXT_CHARS = 60  # of a definition in a list; `show` prints all of it
+        definition = terminal.cut(tree.one_line(schema), tree.LIST_CHARS)
+        table.add_row(Text(name), f"{schema.fingerprint:016x}", Text(", ".join(takers[name])), Text(definition))
+    terminal.console().print(table)
 
 
 @app.command(epilog="Examples:\n  milepost type show orders.txt\n  milepost type show OrderMessage")

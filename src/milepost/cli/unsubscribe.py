@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from milepost.cli.quantity import counted
 from milepost.cli.session import DEFAULT_BROKER, Broker, durable_topic, known_topics, talk
 from milepost.cli.terminal import echo
 from milepost.errors import UnknownSubscription, did_you_mean
@@ -38,5 +39,5 @@ def run(
         return known[name]
 
     behind = talk(broker, remove)
-    left = "" if not behind else f"; it had not consumed {behind:,} row{'' if behind == 1 else 's'}"
+    left = "" if not behind else f"; it had not consumed {counted(behind, 'row')}"
     echo(f"{name} is no longer subscribed to {topic}{left}")

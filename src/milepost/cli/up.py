@@ -8,8 +8,8 @@ import gc
 import os
 import resource
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from milepost.cli.session import DEFAULT_BROKER
-from milepost.cli.terminal import Console, echo, logged
+from milepost.cli.terminal import echo, logged, warn
 from milepost.errors import ConfigError, ConnectionLost, MissingPackage
 from milepost.extras import extra, install, installed
 from milepost.kernels.compiler import freeze_what_is_loaded
 
 if TYPE_CHECKING:
     from milepost.broker import Broker
-    from milepost.broker.metrics import Served
     from milepost.config import Settings
     from milepost.transport import Address
 
@@ -101,14 +100,11 @@ def run(
     )
     import milepost.broker  # noqa: F401, which says what is not installed before anything else happens
 
-    console = Console(stderr=True)
     if store and os.environ.get("MILEPOST_STORE") != store and _has_password(store):
-        _warn(
-            console, "the password in --store is visible to everybody who lists processes: set MILEPOST_STORE instead"
-        )
+        warn("milepost: the password in --store is visible to all who list processes: set MILEPOST_STORE instead")
     _raise_descriptors()
-    with logged(""), asyncio.Runner(loop_factory=_loop_factory(console)) as runner:
-        runner.run(_serve(chosen, console, RequestedExtras(http is not None, zmq is not None or zmq_curve is not None)))
+    with logged(""), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(chosen, RequestedExtras(http is not None, zmq is not None or zmq_curve is not None)))
 
 
 def _has_password(store: str) -> bool:
@@ -126,7 +122,7 @@ def _raise_descriptors() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(settings: Settings, console: Console, asked: RequestedExtras) -> None:
+async def _serve(settings: Settings, asked: RequestedExtras) -> None:
     from milepost.broker import Broker
 
     broker = Broker(settings)
@@ -141,17 +137,12 @@ async def _serve(settings: Settings, console: Console, asked: RequestedExtras) -
         await broker.start()
     except OSError as error:
         raise _cannot_listen(settings.listen, error, "--listen") from None
-    metrics = None
-    try:
-        metrics = _start_metrics(broker, settings, console, asked.http)
-        async with _zeromq(broker, settings, console, asked.zmq) as zeromq:
-            _say_where(broker, settings, metrics.url if metrics is not None else "", zeromq, console)
-            _compile_kernels(broker)
-            await broker.serve()
-    finally:
-        if metrics is not None:
-            metrics.stop()
-        await broker.stop()
+    async with AsyncExitStack() as ends:
+        ends.push_async_callback(broker.stop)
+        metrics, zeromq = await _start_extras(broker, settings, asked, ends)
+        _say_where(broker, settings, metrics, zeromq)
+        _compile_kernels(broker)
+        await broker.serve()
     if broker.failure is not None:
         raise broker.failure
 
@@ -162,11 +153,8 @@ def _compile_kernels(broker: Broker) -> None:
 
     def came() -> None:
         if took := broker.kernels.took:
-            again = (
-                "later starts find them"
-                if kernels.kept()
-                else f"{kernels.home()} cannot be written, so every start does"
-            )
+            every = f"{kernels.home()} cannot be written, so every start compiles them"
+            again = "later starts find them" if kernels.kept() else every
             echo(f"milepost: the matching kernels are compiled ({took:.0f} s); {again}.", err=True)
 
     broker.on_kernels.append(came)
@@ -193,64 +181,52 @@ def _stop_on_signals(broker: Broker) -> None:
         loop.add_signal_handler(number, stop)
 
 
-def _start_metrics(broker: Broker, settings: Settings, console: Console, asked: bool) -> Served | None:
-    """Metrics are an extra: without them the broker still runs, unless they were requested explicitly."""
-    if not settings.http:
-        return None
+async def _start_extras(
+    broker: Broker, settings: Settings, asked: RequestedExtras, ends: AsyncExitStack
+) -> tuple[str, str]:
+    """Start metrics and the ZeroMQ gateway, which `ends` stops. Returns their addresses, or "" for what does not run.
+
+    The gateway serves durable topics, so a broker without a store has none. Its protection is never left out.
+    """
+    metrics = zeromq = ""
+    if settings.http:
+        with _optional("metrics", settings.http, "--http", asked.http):
+            with extra("metrics need", "server"):
+                from milepost.broker.metrics import start_metrics
+            served = start_metrics(broker, asyncio.get_running_loop(), settings.http)
+            ends.callback(served.stop)
+            metrics = served.url
+    if settings.zmq and asked.zmq and not settings.store:
+        raise ConfigError("the port for ZeroMQ serves durable topics, and this broker keeps nothing: give --store")
+    if settings.zmq and settings.store:
+        with _optional("ZeroMQ", settings.zmq, "--zmq", asked.zmq):
+            from milepost.gateway.zmq import Gateway
+
+            address, name = str(_reachable(broker.address)), f"zeromq.{settings.name}"
+            gateway = Gateway(address, settings.zmq, curve=settings.zmq_curve, name=name)
+            zeromq = (await ends.enter_async_context(gateway)).address
+    return metrics, zeromq
+
+
+@contextmanager
+def _optional(name: str, where: str, option: str, asked: bool) -> Iterator[None]:
+    """Start something that a broker can do without: an error is only a warning, unless the option was given."""
     problem: ConfigError
     try:
-        with extra("metrics need", "server"):
-            from milepost.broker.metrics import start_metrics
-        return start_metrics(broker, asyncio.get_running_loop(), settings.http)
+        yield
+        return
+    except ConnectionLost:  # an OSError too, but not about the port
+        raise
     except MissingPackage as error:
         problem = error
     except OSError as error:
-        problem = _cannot_listen(settings.http, error, "--http")
+        problem = _cannot_listen(where, error, option)
     if asked:
         raise problem
-    _warn(console, f'no metrics: {problem}; --http "" does without them')
-    return None
+    warn(f'milepost: no {name}: {problem}; {option} "" turns this off')
 
 
-@asynccontextmanager
-async def _zeromq(broker: Broker, settings: Settings, console: Console, asked: bool) -> AsyncIterator[str]:
-    """The ZeroMQ gateway, and its address. It is an extra, like metrics; but its protection is never left out.
-
-    It serves durable topics, so a broker without a store has none.
-    """
-    if not settings.zmq or (not settings.store and not asked):
-        yield ""
-        return
-    problem: ConfigError | None = None
-    if not settings.store:
-        problem = ConfigError("the port for ZeroMQ serves durable topics, and this broker keeps nothing: give --store")
-    else:
-        try:
-            from milepost.gateway.zmq import Gateway
-        except MissingPackage as error:
-            problem = error
-    if problem is None:
-        address, name = str(_reachable(broker.address)), f"zeromq.{settings.name}"
-        gateway = Gateway(address, settings.zmq, curve=settings.zmq_curve, name=name)
-        try:
-            await gateway.__aenter__()
-        except ConnectionLost:  # an OSError too, but not about the port
-            raise
-        except OSError as error:
-            problem = _cannot_listen(settings.zmq, error, "--zmq")
-        else:
-            try:
-                yield gateway.address
-            finally:
-                await gateway.__aexit__(None, None, None)
-            return
-    if asked:
-        raise problem
-    _warn(console, f'no ZeroMQ: {problem}; --zmq "" does without it')
-    yield ""
-
-
-def _say_where(broker: Broker, settings: Settings, metrics: str, zeromq: str, console: Console) -> None:
+def _say_where(broker: Broker, settings: Settings, metrics: str, zeromq: str) -> None:
     """Five lines: where it listens, where it stores what, and three commands to paste into another terminal."""
     address = broker.address
     elsewhere = "" if str(address) == DEFAULT_BROKER else f" --broker {_reachable(address)}"
@@ -262,15 +238,10 @@ def _say_where(broker: Broker, settings: Settings, metrics: str, zeromq: str, co
     echo(f"  milepost sub quotes --where \"symbol = 'IBM' and price > 100\"{elsewhere}")
     echo(f"  milepost put quotes symbol=IBM price=101.5 size=200{elsewhere}", flush=True)
     if not _loopback(address.host):
-        _warn(console, f"everybody who can reach {address} may use this broker: there is no authentication yet")
-    if (
-        zeromq
-        and not settings.zmq_curve
-        and not _loopback(zeromq.removeprefix("tcp://").rpartition(":")[0].strip("[]"))
-    ):
-        _warn(
-            console, f"everybody who can reach {zeromq} may use this broker; --zmq-curve FILE admits those with its key"
-        )
+        warn(f"milepost: everybody who can reach {address} may use this broker: there is no authentication yet")
+    host = zeromq.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    if host and not settings.zmq_curve and not _loopback(host):
+        warn(f"milepost: everybody who can reach {zeromq} may use this broker; --zmq-curve FILE requires a key")
 
 
 def _what_is_kept(settings: Settings) -> str:
@@ -308,15 +279,11 @@ def _cannot_listen(where: str, error: OSError, option: str) -> ConfigError:
     return ConfigError(f"cannot listen on {where}: {error.strerror or error}; choose another with {option} HOST:PORT")
 
 
-def _loop_factory(console: Console) -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     if not installed("uvloop"):
-        _warn(console, f"slower without uvloop, which is not installed: {install('server')}")
+        warn(f"milepost: slower without uvloop, which is not installed: {install('server')}")
         return None
     import uvloop
 
     factory: Any = uvloop.new_event_loop
     return factory  # type: ignore[no-any-return]
-
-
-def _warn(console: Console, sentence: str) -> None:
-    console.print(f"milepost: {sentence}", style="yellow", markup=False, highlight=False, emoji=False, soft_wrap=True)

@@ -27,7 +27,7 @@ def run() -> None:
         echo("Nothing to do: the matching kernels are compiled.")
         return
     started = time.monotonic()
-    compile_kernels(Console(stderr=True))
+    _compile(Console(stderr=True))
     took = f"The matching kernels are compiled ({time.monotonic() - started:.0f} s)"
     if kernels.kept():
         echo(f"{took}; later starts find them.")
@@ -38,7 +38,7 @@ def run() -> None:
         )
 
 
-def compile_kernels(console: Console) -> None:
+def _compile(console: Console) -> None:
     """Compile the kernels that are not compiled yet, with a bar on a terminal or a line elsewhere."""
     from milepost import kernels
 
@@ -50,7 +50,4 @@ def compile_kernels(console: Console) -> None:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("Compiling the matching kernels, once for this version", total=None)
 
-        def progress(name: str, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        kernels.warm(progress)
+        kernels.warm(lambda name, done, total: bar.update(task, completed=done, total=total))

@@ -171,14 +171,13 @@ class _Converters:
             case List(item):
                 return _each(self.of(item, f"{path}[]"))
             case Tuple(parts) | Variant(parts):
-                inside = {part.name: self.of(part.type, f"{path}.{part.name}" if path else part.name) for part in parts}
-                return _within({name: convert for name, convert in inside.items() if convert is not None})
+                outer = f"{path}." if path else ""
+                return _within({part.name: self.of(part.type, f"{outer}{part.name}") for part in parts})
             case Ref(name):
                 if name not in self.schema.recursive:
                     return self.of(self.schema.resolve(kind), path)
-                made: list[
-                    Convert | None
-                ] = []  # made for the first value: for a recursive type, making it at once would never end
+                # Made for the first value: for a recursive type, making it at once would never end.
+                made: list[Convert | None] = []
 
                 def deep(value: Any) -> Any:
                     if not made:
@@ -211,12 +210,8 @@ class _Converters:
         return made
 
     def _attributes(self, kind: NodeType) -> Convert | None:
-        made = {
-            member.name: self.of(member.type, f"{kind.name}.{member.name}")
-            for member in kind.members
-            if not isinstance(member, Reference)
-        }
-        return _within({name: convert for name, convert in made.items() if convert is not None})
+        plain = [member for member in kind.members if not isinstance(member, Reference)]
+        return _within({member.name: self.of(member.type, f"{kind.name}.{member.name}") for member in plain})
 
     def _node(self, name: str) -> Convert:
         assert self.schema.message_type is not None
@@ -308,7 +303,8 @@ def _each(convert: Convert | None) -> Convert | None:
     return None if convert is None else lambda value: list(map(convert, value)) if isinstance(value, list) else value
 
 
-def _within(inside: dict[str, Convert]) -> Convert | None:
+def _within(fields: dict[str, Convert | None]) -> Convert | None:
+    inside = {name: convert for name, convert in fields.items() if convert is not None}
     if not inside:
         return None
 
@@ -332,9 +328,8 @@ def _timestamp(kind: Any, value: Any) -> Any:
 
 def _float(kind: Any, value: Any) -> Any:
     # The encoder refuses other text, and its message quotes what was written.
-    return (
-        float(value) if isinstance(value, str) and value.lower().lstrip("+-") in ("nan", "inf", "infinity") else value
-    )
+    special = isinstance(value, str) and value.lower().lstrip("+-") in ("nan", "inf", "infinity")
+    return float(value) if special else value
 
 
 def _uint64(kind: Any, value: Any) -> Any:

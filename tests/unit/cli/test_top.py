@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from milepost.cli import terminal
-from milepost.cli.top import SHOWN, Picture, short, sparkline
+from milepost.cli.top import SHOWN, Picture, looked, short, sparkline
 from milepost.errors import ConnectionLost
 
 
@@ -36,8 +36,12 @@ def client(name, queued=0, dropped=0, throttles=False, number=1):
 
 
 def drawn(picture):
+    return printed(picture.drawn())
+
+
+def printed(drawing):
     console = Console(file=io.StringIO(), width=140)
-    console.print(picture.drawn())
+    console.print(drawing)
     return console.file.getvalue()
 
 
@@ -64,12 +68,14 @@ def test_a_broker_that_was_started_anew_has_no_negative_rates():
 def test_a_broker_that_is_away_is_shown_as_it_was():
     picture = Picture("milepost://here")
     picture.look(status(0, 1_000))
-    picture.away(ConnectionLost("the connection to the broker was lost"))
-    shown = drawn(picture)
+
+    def lost():
+        raise ConnectionLost("the connection to the broker was lost")
+
+    shown = printed(looked(lost, picture.drawn))
     assert "the connection to the broker was lost; connecting again" in shown
     assert "1k rows " in shown
-    picture.look(status(1, 10))
-    assert "connecting again" not in drawn(picture)
+    assert "connecting again" not in printed(looked(lambda: picture.look(status(1, 10)), picture.drawn))
 
 
 def test_who_is_slow_comes_first():

@@ -38,7 +38,7 @@ def received(value, encoding):
     fields = {"pub_id": "p", "topic": "t", "message_uuid": UUID, "payload": value}
     whole = {"msg_type": "PUT", "payload": fields}
     body = bson.encode(whole) if encoding == "bson" else json.dumps(whole).encode()
-    return read_request(body).request.payload
+    return read_request(body, encoding).payload
 
 
 def again(schema, message, encoding):

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rich.table import Table
-
 from milepost.batch import Batch, projection, reader
+from milepost.cli import terminal
 from milepost.cli.demo.market import TRADE, many
 from milepost.cli.demo.narrator import Narrator
 
@@ -32,9 +31,7 @@ def play(narrator: Narrator) -> None:
     triples = [(row["symbol"], row["price"], row["size"]) for row in rows]
     narrator.claim("a projection reads three fields in one call", [three(data) for data in ours] == triples)
 
-    table = Table(box=None, header_style="dim")
-    table.add_column("what")
-    table.add_column("ns a message", justify="right")
+    table = terminal.table("what", "ns a message", right=("ns a message",))
     table.add_row("size", f"{_ns(size, ours):,.0f}")
     table.add_row("desk.floor, one level down", f"{_ns(floor, ours):,.0f}")
     table.add_row("symbol, price, size", f"{_ns(three, ours):,.0f}")

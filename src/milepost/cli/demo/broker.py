@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 
 from milepost import query
+from milepost.cli.demo.durable import broker_process
 from milepost.cli.demo.market import TRADE, TRADE_TEXT, many
 from milepost.cli.demo.narrator import Narrator
 
 if TYPE_CHECKING:
-    from milepost.broker import Broker
     from milepost.client import Client
 
 ROWS: Final = 10_000
@@ -32,47 +28,13 @@ def play(narrator: Narrator) -> None:
     narrator.scene("A broker sends each message to the subscribers that want it")
     if not narrator.has_broker():
         return
-    with _broker() as address:
-        narrator.say(f"A broker listens on {address}. Three clients connect to it; one puts {ROWS:,} trades, "
-                  "each with a symbol, a price, a size, tags and more.")  # fmt: skip
-        _by_content(narrator, address)
-        _slow(narrator, address)
-
-
-@contextmanager
-def _broker() -> Iterator[str]:
-    """A broker with real sockets, in a thread."""
-    from milepost.broker import Broker
-    from milepost.config import settings
-
-    chosen = settings(
-        listen="milepost://127.0.0.1:0",
-        http="",
-        store="",
-        queue_bytes=SMALL_BYTES,
-        put_window=SMALL_BYTES,
-        join_bytes=16_384,
-    )
-    started: Future[tuple[Broker, asyncio.AbstractEventLoop]] = Future()
-
-    async def serve() -> None:
-        try:
-            async with Broker(chosen) as broker:
-                started.set_result((broker, asyncio.get_running_loop()))
-                await broker.serve()
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="the broker of the demo")
-    thread.start()
-    broker, loop = started.result()
-    try:
-        yield str(broker.address)
-    finally:
-        loop.call_soon_threadsafe(broker.finish)
-        thread.join()
+    with broker_process(narrator, queue_bytes=SMALL_BYTES, put_window=SMALL_BYTES, join_bytes=16_384) as broker:
+        narrator.say(
+            f"A broker listens on {broker.address}. Three clients connect to it; one puts {ROWS:,} trades, "
+            "each with a symbol, a price, a size, tags and more."
+        )
+        _by_content(narrator, broker.address)
+        _slow(narrator, broker.address)
 
 
 def _by_content(narrator: Narrator, address: str) -> None:
@@ -116,14 +78,15 @@ def _slow(narrator: Narrator, address: str) -> None:
         subscription = sleepy.subscribe("lossy")
         _put(feed, "lossy", rows)
         feed.flush()
-        waiting = feed.status()["backlogs"]
-        dropped = _client(feed, "sleepy")["dropped_rows"]
+        status = feed.status()
+        waiting = status["backlogs"]["bytes"]
+        dropped = next(found["dropped_rows"] for found in status["clients"] if found["name"] == "sleepy")
         kept = _take(subscription, ROWS - dropped)
         narrator.say(
             f"[cyan]slow = drop[/]: {dropped:,} of {ROWS:,} trades were dropped while it slept, the oldest first."
         )
-        narrator.claim(f"what waited took {waiting['bytes']:,} bytes, no more than the {SMALL_BYTES:,} allowed",
-                    dropped > 0 and waiting["bytes"] <= SMALL_BYTES)  # fmt: skip
+        narrator.claim(f"what waited took {waiting:,} bytes, no more than the {SMALL_BYTES:,} allowed",
+                    dropped > 0 and waiting <= SMALL_BYTES)  # fmt: skip
         narrator.claim(
             f"it was told of all {dropped:,}, and got all others",
             subscription.dropped == dropped and len(kept) + dropped == ROWS,
@@ -161,11 +124,6 @@ def _take(subscription: Any, count: int) -> list[Any]:
             found += batch.to_pylist()
             if len(found) >= count:
                 break
-    return found
-
-
-def _client(client: Client, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(found for found in client.status()["clients"] if found["name"] == name)
     return found
 
 

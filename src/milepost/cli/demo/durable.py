@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.markup import escape
 
 from milepost.cli.demo.narrator import ClaimFailed, Narrator
+from milepost.cli.terminal import logged
 
 if TYPE_CHECKING:
     from milepost.client import AsyncClient
@@ -35,30 +35,39 @@ SCHEMA: Final = "order: [number: int, symbol: string, size: int]"
 
 def play(narrator: Narrator) -> None:
     narrator.scene("A broker is killed in the middle of puts: nothing is lost, and nothing comes twice")
-    if not narrator.has_broker():
-        return
-    with TemporaryDirectory(prefix="milepost-demo-") as folder, quiet():
-        broker = BrokerProcess(Path(folder))
+    if narrator.has_broker():
+        with broker_process(narrator) as broker:
+            asyncio.run(_scene(narrator, broker))
+
+
+@contextmanager
+def broker_process(narrator: Narrator, **settings: float) -> Iterator[BrokerProcess]:
+    """A running broker with some settings. The clients' logs are hidden: losing a broker is part of some scenes."""
+    with TemporaryDirectory(prefix="milepost-demo-", ignore_cleanup_errors=True) as folder, logged(shown=False):
+        broker = BrokerProcess(Path(folder), settings)
         try:
             with narrator.waiting("A broker starts"):
                 broker.start()
-            asyncio.run(_scene(narrator, broker))
+            yield broker
         finally:
-            broker.end()
+            broker.kill()
 
 
 class BrokerProcess:
-    """`milepost up` with one address and one store for all its processes. `options` are further options."""
+    """`milepost up` with one address and one store for all its processes."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, float]) -> None:
+        self.folder = folder
         self._errors = folder / "errors"
+        file = folder / "broker.toml"
+        file.write_text("\n".join(["[broker]", *(f"{name} = {value}" for name, value in settings.items())]))
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             port = found.getsockname()[1]
         self.address = f"milepost://127.0.0.1:{port}"
         self._command = [
             sys.executable, "-m", "milepost.cli", "up", "--listen", f"127.0.0.1:{port}", "--http", "", "--zmq", "",
-            "--store", str(folder / "orders.db"), *options,
+            "--store", str(folder / "orders.db"), "--config", str(file),
         ]  # fmt: skip
         self._process: subprocess.Popen[str] | None = None
 
@@ -73,11 +82,7 @@ class BrokerProcess:
             raise ClaimFailed(f"a broker can be started, and it says: {self._errors.read_text().strip()[-1000:]}")
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, without time to save anything."""
-        assert self._process is not None
-        self._process.kill()
-
-    def end(self) -> None:
+        """Kill it with SIGKILL, without time to save anything. No effect when it is dead."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -136,7 +141,6 @@ async def _killed(
             await asyncio.sleep(0)  # acknowledgements come by the dozen: this checks between any two turns of the loop
         broker.kill()
         before, under_way = acknowledged, begun - acknowledged
-        broker.end()
         started = time.monotonic()
         await asyncio.to_thread(broker.start)
         narrator.say(
@@ -208,14 +212,3 @@ async def _dead(narrator: Narrator, feed: AsyncClient, desk: AsyncClient) -> Non
     narrator.claim(f"sent back {TRIES} times, it went to the dead-letter topic, as it was",
                 refusals == TRIES and dict(buried) == poison)  # fmt: skip
     narrator.claim("and the order behind it was handled", handled == [ORDERS])
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Hide the clients' logs about the lost broker, which is part of the scene."""
-    log, silent = logging.getLogger("milepost"), logging.NullHandler()
-    log.addHandler(silent)
-    try:
-        yield
-    finally:
-        log.removeHandler(silent)

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.rule import Rule
 
-from milepost.cli.terminal import Console
+from milepost.cli.terminal import console
 from milepost.extras import install, installed
 
 PIPE_COLUMNS = 100  # width where the output is not a terminal
@@ -26,9 +26,7 @@ class Narrator:
     """Prints the text of scenes, in colours on a terminal."""
 
     def __init__(self) -> None:
-        self.console = Console()
-        if not self.console.is_terminal:
-            self.console = Console(width=PIPE_COLUMNS)
+        self.console = console(PIPE_COLUMNS)
         self.claims = 0
         self._started = time.monotonic()
 

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 
-from milepost.cli.demo.durable import BrokerProcess, quiet
+from milepost.cli.demo.durable import broker_process
 from milepost.cli.demo.narrator import Narrator
 from milepost.errors import ConfigError
 
@@ -57,13 +56,8 @@ def play(narrator: Narrator) -> None:
     except ConfigError as error:
         narrator.say(f"Without Spark there is nothing to see here: {escape(str(error))}")
         return
-    with TemporaryDirectory(prefix="milepost-demo-", ignore_cleanup_errors=True) as folder, quiet(), _silent():
-        broker = BrokerProcess(Path(folder))
-        try:
-            broker.start()
-            _scene(narrator, broker.address, Path(folder))
-        finally:
-            broker.end()
+    with broker_process(narrator) as broker, _silent():
+        _scene(narrator, broker.address, broker.folder)
     _controlled(narrator)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from rich.markup import escape
-from rich.table import Table
 
 from milepost import query
 from milepost.batch import Batch
+from milepost.cli import terminal
 from milepost.cli.demo.market import TRADE, many
 from milepost.cli.demo.narrator import Narrator
 from milepost.errors import QueryTypeError
@@ -31,18 +31,10 @@ def play(narrator: Narrator) -> None:
     found = wanted.mask(batch)
     spent = time.perf_counter() - start
     narrator.say(f"\n{int(found.sum())} of them match; finding them took {spent * 1e3:.1f} ms. The first {SHOWN}:")
-    table = Table(box=None, header_style="dim")
-    for name in ("symbol", "price", "size", "desk", "tags"):
-        table.add_column(name)
+    table = terminal.table("symbol", "price", "size", "desk", "tags")
     for row in batch.take(found).slice(0, SHOWN).to_pylist():
-        desk = row["desk"]
-        table.add_row(
-            row["symbol"],
-            str(row["price"]),
-            str(row["size"]),
-            f"{desk['name']} {desk['floor']}",
-            ", ".join(row["tags"]),
-        )
+        desk = f"{row['desk']['name']} {row['desk']['floor']}"
+        table.add_row(row["symbol"], str(row["price"]), str(row["size"]), desk, ", ".join(row["tags"]))
     narrator.show(table)
     one_by_one = [wanted.test(row) is True for row in rows]
     narrator.claim("the vector back end finds what plain Python finds, row by row", found.tolist() == one_by_one)

@@ -8,14 +8,12 @@ import sys
 import time
 from contextlib import ExitStack
 from datetime import UTC, date, datetime
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 
 from milepost.cli import queue_picture
-from milepost.cli.demo.durable import BrokerProcess, quiet
+from milepost.cli.demo.durable import broker_process
 from milepost.cli.demo.narrator import ClaimFailed, Narrator
 
 if TYPE_CHECKING:
@@ -50,12 +48,7 @@ def play(narrator: Narrator) -> None:
     narrator.scene("A queue gives each message to one reader, in a transaction")
     if not narrator.has_broker():
         return
-    with TemporaryDirectory(prefix="milepost-demo-") as name, quiet(), ExitStack() as ends:
-        folder = Path(name)
-        (folder / "broker.toml").write_text(f"[broker]\nqueue_lease_s = {LEASE_S}\n")
-        broker = BrokerProcess(folder, "--config", str(folder / "broker.toml"))
-        ends.callback(broker.end)
-        broker.start()
+    with broker_process(narrator, queue_lease_s=LEASE_S) as broker, ExitStack() as ends:
         asyncio.run(_scene(narrator, broker.address, ends))
 
 

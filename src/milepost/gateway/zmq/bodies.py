@@ -6,7 +6,7 @@ A body is a document {"msg_type": …, "payload": {…}}. docs/zeromq.md shows a
 from __future__ import annotations
 
 from base64 import b64decode
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 import bson
@@ -81,13 +81,6 @@ _JSON: Final = msgspec.json.Decoder()
 _TO_JSON: Final = msgspec.json.Encoder()
 
 
-class ZmqRequest(NamedTuple):
-    """A request and its encoding."""
-
-    request: Request
-    encoding: Encoding
-
-
 def encoding_of(body: bytes) -> Encoding:
     """The encoding of a body. BSON begins with its length; no JSON text has the length that its first four bytes
     encode.
@@ -95,9 +88,8 @@ def encoding_of(body: bytes) -> Encoding:
     return "bson" if int.from_bytes(body[:4], "little") == len(body) and body[-1:] == b"\0" else "json"
 
 
-def read_request(body: bytes) -> ZmqRequest:
+def read_request(body: bytes, encoding: Encoding) -> Request:
     """Parse a body. Raises `Refusal` with the reason."""
-    encoding = encoding_of(body)
     whole = _document(body, encoding)
     name = whole.get("msg_type")
     kind = _KINDS.get(name) if isinstance(name, str) else None
@@ -107,7 +99,7 @@ def read_request(body: bytes) -> ZmqRequest:
     if encoding == "bson" and isinstance(fields, bytes):  # a document within a document, serialised separately
         fields = _document(fields, encoding)
     try:
-        return ZmqRequest(msgspec.convert(fields, kind), encoding)
+        return msgspec.convert(fields, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise not_understood(f"the payload of {name} is not right: {error}; see docs/zeromq.md") from None
 
@@ -146,9 +138,9 @@ def payload_bytes(value: Any, encoding: Encoding) -> bytes | None:
     if isinstance(value, dict):
         return None
     if encoding == "bson":
-        if isinstance(value, bytes):
-            return bytes(value)
-        if isinstance(value, list) and all(type(each) is int and 0 <= each <= 255 for each in value):
+        if isinstance(value, bytes) or (
+            isinstance(value, list) and all(type(each) is int and 0 <= each <= 255 for each in value)
+        ):
             return bytes(value)
         raise InvalidValue("it takes binary data, an array of numbers from 0 to 255, or a document", "payload")
     if not isinstance(value, str):
@@ -180,6 +172,4 @@ def write_error(refused: Refusal, broker_id: str, encoding: Encoding) -> bytes:
 
 def _written(name: str, fields: dict[str, Any], encoding: Encoding) -> bytes:
     whole = {"msg_type": name, "payload": fields}
-    if encoding == "json":
-        return _TO_JSON.encode(whole)
-    return bson.encode(whole)
+    return _TO_JSON.encode(whole) if encoding == "json" else bson.encode(whole)

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
-from types import TracebackType
 from typing import Any, Final
 
 import zmq
@@ -32,7 +31,6 @@ from milepost.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from milepost.gateway.client import GatewayClient
 from milepost.gateway.zmq import rows
 from milepost.gateway.zmq.bodies import (
     NAMES,
@@ -50,7 +48,7 @@ from milepost.gateway.zmq.bodies import (
     write_error,
     write_reply,
 )
-from milepost.gateway.zmq.publishers import GatewayPublishers
+from milepost.gateway.zmq.publishers import GatewayClient, GatewayPublishers
 from milepost.gateway.zmq.refusal import Refusal, refusal
 from milepost.gateway.zmq.roster import Roster
 from milepost.gateway.zmq.router import endpoint_of, envelope_of, keys_of, open_router
@@ -103,9 +101,7 @@ class Gateway:
         self._services = [asyncio.create_task(self._serve()), asyncio.create_task(self._sweep())]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         tasks = [*self._services, *self._tasks]
         for task in tasks:
             task.cancel()
@@ -173,7 +169,7 @@ class Gateway:
         encoding = encoding_of(body)
         broker_id = self.broker_id
         try:
-            request, encoding = read_request(body)
+            request = read_request(body, encoding)
             self._counts[NAMES[type(request)].lower()] += 1
             fields = await self._carry_out(request, encoding, place)
             return write_reply(request, fields | {"broker_id": self.broker_id}, encoding)
@@ -258,17 +254,13 @@ class Gateway:
             if subscriber.attached:
                 subscriber.require_topic(request.topic)
                 await subscriber.detach()
-            await self._roster.make_room()
+            token = _token("SUB", request.sub_id, request.topic, request.request_uuid)
             try:
-                made = await self._make(request)
+                made = await self._subscribed(subscriber, request.topic, start="new", token=token)
             except UnknownTopic:
-                try:
+                with suppress(IncompatibleSchema):  # another request was faster, with another schema
                     await self._client.declare_topic(request.topic, rows.POST_SCHEMA, durable=True)
-                except IncompatibleSchema:
-                    pass  # another request was faster, with another schema
-                made = await self._make(request)
-            subscriber.attach(made)
-            self._roster.attached_now(subscriber)
+                made = await self._subscribed(subscriber, request.topic, start="new", token=token)
             if request.request_uuid is not None and not made.created:
                 raise SubscriptionExists(
                     f"{request.sub_id!r} is already subscribed to {request.topic!r}, by another request: use GET"
@@ -276,11 +268,15 @@ class Gateway:
         offset = sum(made.position.values())
         return {"sub_id": request.sub_id, "topic": request.topic, "post_offset": offset}
 
-    async def _make(self, request: SubRequest) -> DurableSubscription:
-        token = _token("SUB", request.sub_id, request.topic, request.request_uuid)
-        return await self._client.subscribe(
-            request.topic, name=request.sub_id, start="new", ack="handed", prefetch=PREFETCH_ROWS, token=token
+    async def _subscribed(self, subscriber: Subscriber, topic: str, **options: Any) -> DurableSubscription:
+        """Find or make the subscription of a subscriber, and attach it."""
+        await self._roster.make_room()
+        found: DurableSubscription = await self._client.subscribe(
+            topic, name=subscriber.sub_id, ack="handed", prefetch=PREFETCH_ROWS, **options
         )
+        subscriber.attach(found)
+        self._roster.attached_now(subscriber)
+        return found
 
     async def _unsubscribe(self, request: UnsubRequest) -> dict[str, Any]:
         async with self._turn(request.sub_id) as subscriber:
@@ -298,8 +294,7 @@ class Gateway:
     @asynccontextmanager
     async def _turn(self, sub_id: str) -> AsyncIterator[Subscriber]:
         """Be the only active request of a subscriber. A request that only waits for a message is interrupted."""
-        subscriber = self._roster.enter(sub_id)
-        self._roster.touch(subscriber, asyncio.get_running_loop().time())
+        subscriber = self._roster.enter(sub_id, asyncio.get_running_loop().time())
         subscriber.interrupt()
         subscriber.queued += 1
         try:
@@ -313,12 +308,7 @@ class Gateway:
     async def _attach(self, subscriber: Subscriber, topic: str | None) -> None:
         """Attach an existing subscription; without a `topic`, to the topic that it has."""
         if not subscriber.attached:
-            await self._roster.make_room()
-            found = await self._client.subscribe(
-                topic or "", name=subscriber.sub_id, create=False, ack="handed", prefetch=PREFETCH_ROWS
-            )
-            subscriber.attach(found)
-            self._roster.attached_now(subscriber)
+            await self._subscribed(subscriber, topic or "", create=False)
         if topic is not None:
             subscriber.require_topic(topic)
 

@@ -16,14 +16,19 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import blake2b
-from typing import Final
+from typing import ClassVar, Final
 
 from milepost import limits
 from milepost.client import AsyncClient
-from milepost.gateway.client import GatewayClient
 
 PUBLISHERS: Final = 32  # connections, made when needed: more than most groups have members
 PUBLISHER_TOPICS: Final = 1_000  # topics that one client has been asked to put into; some kilobytes each
+
+
+class GatewayClient(AsyncClient):
+    """A client whose connections declare that they act for clients of another protocol."""
+
+    _kind: ClassVar = "gateway"
 
 
 class GatewayPublishers:

@@ -58,6 +58,11 @@ def refusal(error: errors.MilepostError) -> Refusal:
     return Refusal(name, str(error), code=error.code, retry=error.retriable)
 
 
+def busy(description: str) -> Refusal:
+    """A request beyond one of the gateway's bounds, which may succeed later."""
+    return Refusal("UnknownMessage", description, code="busy", retry=True)
+
+
 def not_understood(description: str) -> Refusal:
     """A body that cannot be parsed."""
     return Refusal("UnknownMessage", description, code=errors.UnknownRequest.code)

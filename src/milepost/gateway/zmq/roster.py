@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from milepost.gateway.zmq.refusal import Refusal
+from milepost.gateway.zmq.refusal import busy
 from milepost.gateway.zmq.subscriber import Subscriber
 
 KNOWN: Final = 100_000  # subscribers whose topic is remembered; some hundred bytes each
@@ -19,9 +19,8 @@ class Roster:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Subscriber] = OrderedDict()
-        self._attached: dict[
-            str, Subscriber
-        ] = {}  # includes some that are detached, since a subscription may end by itself
+        # Includes some that are detached, since a subscription may end by itself.
+        self._attached: dict[str, Subscriber] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -31,24 +30,18 @@ class Roster:
         """The number of attached subscribers."""
         return sum(each.attached for each in self._attached.values())
 
-    def enter(self, sub_id: str) -> Subscriber:
-        """The subscriber with this ID, known from now on."""
+    def enter(self, sub_id: str, now: float) -> Subscriber:
+        """The subscriber of a request, known from now on."""
         found = self._known.get(sub_id)
         if found is None:
             if len(self._known) >= KNOWN:
                 self._forget_one()
             found = self._known[sub_id] = Subscriber(sub_id)
+        if found.queued >= QUEUED:
+            raise busy(f"{sub_id!r} has {QUEUED} requests waiting")
+        found.used = now
+        self._known.move_to_end(sub_id)
         return found
-
-    def touch(self, subscriber: Subscriber, now: float) -> None:
-        """Note that a request came."""
-        if subscriber.queued >= QUEUED:
-            raise Refusal(
-                "UnknownMessage", f"{subscriber.sub_id!r} has {QUEUED} requests waiting", code="busy", retry=True
-            )
-        subscriber.used = now
-        if subscriber.sub_id in self._known:
-            self._known.move_to_end(subscriber.sub_id)
 
     def remove(self, subscriber: Subscriber) -> None:
         if self._known.get(subscriber.sub_id) is subscriber:
@@ -59,7 +52,7 @@ class Roster:
             if not each.attached and not each.queued:
                 del self._known[sub_id]
                 return
-        raise Refusal("UnknownMessage", f"there are {KNOWN} subscribers here", code="busy", retry=True)
+        raise busy(f"there are {KNOWN} subscribers here")
 
     def attached_now(self, subscriber: Subscriber) -> None:
         """Note that the broker sends a subscriber's messages to this gateway."""
@@ -76,7 +69,7 @@ class Roster:
             (each for each in self._attached.values() if not each.queued), key=lambda each: each.used, default=None
         )
         if silent is None:
-            raise Refusal("UnknownMessage", f"{ATTACHED} subscribers are busy here", code="busy", retry=True)
+            raise busy(f"{ATTACHED} subscribers are busy here")
         await self._detach(silent)
 
     async def sweep(self, now: float) -> None:

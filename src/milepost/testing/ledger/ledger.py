@@ -85,9 +85,7 @@ class _Seen:
     done_at: array[int] = field(default_factory=lambda: array("q"))
     windows: list[Window] = field(default_factory=list)
     reaching: dict[str, ReachRecord] = field(default_factory=dict)  # by member
-    given_up: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # by member, since when, and how many it may hold
+    given_up: dict[str, tuple[int, int]] = field(default_factory=dict)  # by member: since when, most messages held
     cursors: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))  # log -> at, offset
 
 
@@ -237,9 +235,7 @@ class Ledger(Book):
         if self._damaged:
             shown = tuple(f"{path} line {line}" for path, line in self._damaged[:SHOWN])
             made.findings.append(Finding("records", "files", len(self._damaged), shown))
-        attempted: dict[str, Keys] = {}
-        stored: dict[str, Keys] = {}
-        refused: dict[str, Keys] = {}
+        attempted, stored, refused = dict[str, Keys](), dict[str, Keys](), dict[str, Keys]()
         for name, topic in self._topics.items():
             tries = np.sort(topic.attempted.keys())
             attempted[name] = np.unique(tries)
@@ -292,18 +288,17 @@ class Ledger(Book):
 
         later = np.ones(len(key), np.bool_)
         later[first_rows] = False
-        again_done = (
-            later if rule.mode == "once" else later & late(numbers(seen.done_key), numbers(seen.done_at), key, at)
-        )
+        again_done = later
+        if rule.mode != "once":
+            again_done = later & late(numbers(seen.done_key), numbers(seen.done_at), key, at)
         self._find(made, "duplicate", name, key[again_done])
         if rule.mode != "once" and rule.marked:
             before = at[first_rows][np.searchsorted(first_keys, key)]  # when each was delivered first
             self._find(made, "unmarked", name, key[later & ~again_done & self._unmarked(again, before, at)])
         self._find(made, "order", name, disordered(key[~later], member[~later] if rule.mode == "once" else None))
 
-        ghosts = np.union1d(
-            refused, without(there, attempted)
-        )  # reported where they were delivered, and expected nowhere
+        # Reported where they were delivered, and expected nowhere.
+        ghosts = np.union1d(refused, without(there, attempted))
         expected = without(np.union1d(stored, there), ghosts)
         expected = expected[self._wanted(rule, expected)]
         ends = [_window(seen, each, NEVER) for each in {*seen.reaching, *seen.given_up}]

@@ -24,7 +24,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, TypeAlias
 
 import msgspec
@@ -73,17 +72,6 @@ class ReachRecord(msgspec.Struct, array_like=True, tag="reach", frozen=True):
     count: int
 
 
-class GotRecord(msgspec.Struct, array_like=True, tag="got", frozen=True):
-    """Messages arrived, possibly none. `again`: which were marked as redelivered; empty: none."""
-
-    at: int
-    subscription: str
-    member: str
-    publishers: list[str]
-    sequences: list[int]
-    again: list[int] = []
-
-
 class DoneRecord(msgspec.Struct, array_like=True, tag="done", frozen=True):
     """The broker has confirmed an acknowledgement: these messages may not be delivered again."""
 
@@ -92,6 +80,12 @@ class DoneRecord(msgspec.Struct, array_like=True, tag="done", frozen=True):
     member: str
     publishers: list[str]
     sequences: list[int]
+
+
+class GotRecord(DoneRecord, tag="got", frozen=True):
+    """Messages arrived, possibly none. `again`: which were marked as redelivered; empty: none."""
+
+    again: list[int] = []
 
 
 class CursorRecord(msgspec.Struct, array_like=True, tag="cursor", frozen=True):
@@ -171,14 +165,11 @@ class Book(ABC):
         """The messages of a get: one, many, or none. A consumer that acknowledges explicitly records them *before*
         that.
         """
-        numbers = [sequences] if isinstance(sequences, int) else list(sequences)
-        names = [publishers] * len(numbers) if isinstance(publishers, str) else list(publishers)
+        names, numbers = _lists(publishers, sequences)
         marks = [again] * len(numbers) if isinstance(again, bool) else again
         flags = [int(mark) for mark in marks] if any(marks) else []
-        if len(names) != len(numbers) or len(flags) not in (0, len(numbers)):
-            raise ValueError(
-                f"{len(names)} publishers, {len(numbers)} sequences and {len(flags)} marks differ in number"
-            )
+        if len(flags) not in (0, len(numbers)):
+            raise ValueError(f"{len(numbers)} sequences and {len(flags)} marks differ in number")
         self.note(GotRecord(time.monotonic_ns(), subscription, member, names, numbers, flags))
 
     def done(
@@ -190,10 +181,7 @@ class Book(ABC):
         member: str = "",
     ) -> None:
         """After an `ack` has returned."""
-        numbers = [sequences] if isinstance(sequences, int) else list(sequences)
-        names = [publishers] * len(numbers) if isinstance(publishers, str) else list(publishers)
-        if len(names) != len(numbers):
-            raise ValueError(f"{len(names)} publishers and {len(numbers)} sequences differ in number")
+        names, numbers = _lists(publishers, sequences)
         self.note(DoneRecord(time.monotonic_ns(), subscription, member, names, numbers))
 
     def cursor(self, subscription: str, log: int, offset: int) -> None:
@@ -205,6 +193,14 @@ class Book(ABC):
         marks only.
         """
         self.note(BrokeRecord(since, time.monotonic_ns()))
+
+
+def _lists(publishers: str | Sequence[str], sequences: int | Sequence[int]) -> tuple[list[str], list[int]]:
+    numbers = [sequences] if isinstance(sequences, int) else list(sequences)
+    names = [publishers] * len(numbers) if isinstance(publishers, str) else list(publishers)
+    if len(names) != len(numbers):
+        raise ValueError(f"{len(names)} publishers and {len(numbers)} sequences differ in number")
+    return names, numbers
 
 
 class Recorder(Book):
@@ -234,9 +230,7 @@ class Recorder(Book):
     def __enter__(self) -> Recorder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
