@@ -289,7 +289,7 @@ class Runner:
     @property
     def combines(self) -> bool:
         """Whether the pipeline has a tier 2."""
-        return bool(self.checked.rules or self.checked.monitors)
+        return self.checked.combines
 
     @property
     def _queues(self) -> bool:

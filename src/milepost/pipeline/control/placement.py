@@ -169,9 +169,8 @@ def design(model: Model, settling: float = 5.0, overshoot: float = OVERSHOOT) ->
 def closed_loop_poles(model: Model, gains: Gains) -> NDArray[np.complex128]:
     """The poles of the loop, largest first. The model may have another delay than the model of the gains."""
     own = np.polymul(np.concatenate(([1.0], gains.feedback)), [1.0, -(1 + model.a), model.a])
-    fed = np.concatenate(
-        (np.zeros(model.delay + 1), [gains.proportional + gains.integral, -gains.proportional])
-    )  # in powers of q, ascending, like `own`
+    # In powers of q, ascending, like `own`.
+    fed = np.concatenate((np.zeros(model.delay + 1), [gains.proportional + gains.integral, -gains.proportional]))
     total = np.zeros(max(len(own), len(fed)))
     total[: len(own)] += own
     total[: len(fed)] += model.b * fed
