@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from milepost.errors import ConfigError
-from milepost.pipeline.lane import PROGRESS, Monitors, constant, monitor_type, progress_row
+from milepost.pipeline.lane import Monitors, constant, lane_type, progress_row
 from milepost.pipeline.merge import BATCH_ROWS, MergePoint, merged, next_point, rows_between, wanted
 from milepost.pipeline.own_topics import IEP, OwnTopics, Tail, combiner_hold, last_progress
 from milepost.pipeline.pace import BatchPace
 from milepost.pipeline.source import connection
-from milepost.pipeline.source.options import PATIENCE_S
+from milepost.pipeline.source.options import PATIENCE_S, JsonSetting
 from milepost.pipeline.source.to_spark import ToSpark
 from milepost.pipeline.watermark import (
     NEVER,
@@ -35,7 +35,6 @@ from milepost.pipeline.watermark import (
     LaneFold,
     LaneProgress,
     LaneReach,
-    Quiet,
     beginning,
     drained,
     least,
@@ -50,8 +49,7 @@ EARLIEST_US: Final = -62_135_596_800_000_000  # the year 1: the representation o
 IDLE_S: Final = 5.0  # without new assignments; after it the order of the results is final
 
 
-@dataclass(frozen=True)
-class Feeding:
+class Feeding(NamedTuple):
     """A pipeline whose lanes are combined."""
 
     pipeline: str
@@ -60,7 +58,7 @@ class Feeding:
 
 
 @dataclass(frozen=True)
-class CombinedSetting:
+class CombinedSetting(JsonSetting):
     """Identifies the lanes to combine. As JSON it is the option `combined`."""
 
     broker: str
@@ -74,16 +72,8 @@ class CombinedSetting:
     drain: Sequence[tuple[int, int]] = ()  # as in `drained`: open windows close once the input has ended
     timeout: float = PATIENCE_S
 
-    def json(self) -> str:
-        """The value of the option."""
-        feeding = [[each.pipeline, each.lanes, each.disorder_us] for each in self.feeding]
-        return json.dumps(self.__dict__ | {"feeding": feeding}, default=list)
-
-    @classmethod
-    def of(cls, text: str) -> CombinedSetting:
-        """Parse the option."""
-        found = json.loads(text)
-        return cls(**found | {"feeding": tuple(Feeding(*each) for each in found["feeding"])})
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "feeding", tuple(Feeding(*each) for each in self.feeding))  # lists, where from JSON
 
     @property
     def lanes(self) -> list[str]:
@@ -93,8 +83,7 @@ class CombinedSetting:
 
 def combined_type(events: StructType, monitors: Mapping[str, Sequence[str]]) -> StructType:
     """The columns that the combined stream gives to Spark."""
-    extra = [StructField("monitor", monitor_type(monitors))] if monitors else []
-    return StructType([*events.fields, *extra, StructField("_late", BooleanType()), StructField("_progress", PROGRESS)])
+    return lane_type(events, monitors, StructField("_late", BooleanType()))
 
 
 def offset_of(at: MergePoint, monitor: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,7 +293,7 @@ class _Feed:
         return finished and (self._ended or now - self._last_us / 1_000_000 > idle_s)
 
     def watermark(self, silent: bool) -> int | None:
-        return watermark(self.folds, Quiet(self._assigned, silent), self._feeding.disorder_us)
+        return watermark(self.folds, self._assigned, silent, self._feeding.disorder_us)
 
 
 class _Driver:

@@ -8,7 +8,7 @@ are rows of the control topic, which the sources of the lanes obey and the repor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -23,9 +23,7 @@ from milepost.pipeline.own_topics import IEP
 from milepost.pipeline.pace import BatchPace
 
 EVERYTHING: Final = 1 << 62  # admitted without control: more events than there will ever be
-FIRST_EVENTS: Final = (
-    20_000  # admitted while the bytes of an event's results are not known: some tenths of a second of work
-)
+FIRST_EVENTS: Final = 20_000  # admitted while the bytes of an event's results are not known: some 0.1 s of work
 DELAY: Final = 0  # intervals: admitted events count against the free space at once, so the next measurement shows them
 UTMOST: Final = 1_000_000  # events an interval
 WORK: Final = 0.75  # of an interval: longest micro-batch, so that one ends in each interval
@@ -68,8 +66,6 @@ class Decided(NamedTuple):
 
 @dataclass
 class _Lane:
-    controller: FlowController | None
-    meter: ResponseMeter
     pace: BatchPace
     admitted: int  # position up to which it may process events
     base: int  # … without the events of this interval
@@ -77,6 +73,8 @@ class _Lane:
     done: int  # … and with its last micro-batch
     last: float = 0.0  # when it committed its last micro-batch
     waiting: bool = False  # whether it had more to do at the end of the previous interval
+    controller: FlowController | None = None
+    meter: ResponseMeter = field(default_factory=ResponseMeter)
 
 
 class ControlLoop:
@@ -96,15 +94,7 @@ class ControlLoop:
         self._gains = gains
         seconds = control.interval.us / 1e6
         self._lanes = [
-            _Lane(
-                None,
-                ResponseMeter(),
-                BatchPace(WORK * seconds, LEAST_BATCH, MOST_BATCH, FIRST_EVENTS),
-                each,
-                each,
-                each,
-                each,
-            )
+            _Lane(BatchPace(WORK * seconds, LEAST_BATCH, MOST_BATCH, FIRST_EVENTS), each, each, each, each)
             for each in done
         ]
         self._balancer = balancer or Balancer(len(done), interval=seconds)
@@ -131,7 +121,9 @@ class ControlLoop:
             for commit in now.commits:
                 busy = self._worked(lane, commit)
                 lane.meter.commit(commit.time, commit.done - lane.origin, busy, commit.turn)
-                self._clock(lane, commit, busy)
+                if busy > 0 and commit.done > lane.done:
+                    lane.pace.learn(commit.done - lane.done, busy)
+                    lane.done = commit.done
             let_in = min(lane.admitted, now.assigned)
             lane.waiting = let_in > now.done
             found = lane.meter.step(time, now.assigned - lane.origin, let_in - lane.origin)
@@ -179,12 +171,6 @@ class ControlLoop:
         """
         before, lane.last = lane.last, commit.time
         return max(commit.busy, commit.time - before) if lane.waiting and before else commit.busy
-
-    def _clock(self, lane: _Lane, commit: LaneCommit, busy: float) -> None:
-        """Take note of one more micro-batch: its events, and how long it took."""
-        if busy > 0 and commit.done > lane.done:
-            lane.pace.learn(commit.done - lane.done, busy)
-            lane.done = commit.done
 
     def _batch(self, lane: _Lane) -> int:
         """Events of a micro-batch: control cannot act on a lane during a micro-batch, so it should not exceed an

@@ -26,9 +26,7 @@ def main() -> int:
     arguments.add_argument("--drops", type=int, default=0)
     given = arguments.parse_args()
     if given.cores:
-        os.sched_setaffinity(
-            0, {int(each) for each in given.cores.split(",")}
-        )  # inherited by the processes that it starts
+        os.sched_setaffinity(0, {int(each) for each in given.cores.split(",")})  # also of the processes that it starts
     try:
         return _run(given)
     except MilepostError as error:

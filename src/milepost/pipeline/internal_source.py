@@ -29,30 +29,25 @@ class PipelineDataSource(DataSource):
         """The name for `format("milepost-pipeline")`."""
         return FORMAT
 
-    def _lane(self) -> LaneSetting | None:
-        return LaneSetting.of(self.options["lane"]) if "lane" in self.options else None
-
-    def _schema(self, broker: str, timeout: float, topic: str) -> Schema:
-        return topics.found(connection.client(broker, timeout), topic).schema
+    def _found(self) -> tuple[LaneSetting | CombinedSetting, Schema]:
+        """The setting, and the schema of the topics to read."""
+        lane = "lane" in self.options
+        setting = LaneSetting.of(self.options["lane"]) if lane else CombinedSetting.of(self.options["combined"])
+        first = setting.inputs[0] if isinstance(setting, LaneSetting) else setting.lanes[0]
+        return setting, topics.found(connection.client(setting.broker, setting.timeout), first).schema
 
     def schema(self) -> StructType:
         """The columns of events, and the added ones."""
-        lane = self._lane()
-        if lane is not None:
-            events = spark_schema(self._schema(lane.broker, lane.timeout, lane.inputs[0]))
-            return lane_type(events, lane.monitors)
-        setting = CombinedSetting.of(self.options["combined"])
-        return combined_type(
-            spark_schema(self._schema(setting.broker, setting.timeout, setting.lanes[0])), setting.monitors
-        )
+        setting, schema = self._found()
+        columns = lane_type if isinstance(setting, LaneSetting) else combined_type
+        return columns(spark_schema(schema), setting.monitors)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A lane, or the combiner."""
-        lane = self._lane()
-        if lane is not None:
-            return LaneReader(lane, self._schema(lane.broker, lane.timeout, lane.inputs[0]), schema)
-        setting = CombinedSetting.of(self.options["combined"])
-        return CombinedReader(setting, self._schema(setting.broker, setting.timeout, setting.lanes[0]), schema)
+        setting, events = self._found()
+        if isinstance(setting, LaneSetting):
+            return LaneReader(setting, events, schema)
+        return CombinedReader(setting, events, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
         """The sink for all routes, which also commits progress."""

@@ -7,7 +7,6 @@ and the latest event time in it. No step of tier 1 filters this row, so the sink
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -25,14 +24,12 @@ from milepost.client.logbatch import LogBatch
 from milepost.errors import ConfigError
 from milepost.pipeline.own_topics import OwnTopics, Tail, last_progress, statistics
 from milepost.pipeline.source import connection
-from milepost.pipeline.source.options import PATIENCE_S
+from milepost.pipeline.source.options import PATIENCE_S, JsonSetting
 from milepost.pipeline.source.ranges import Range, RangeReader, ReadPart
 from milepost.pipeline.splits import LaneRun, LaneRuns, partitioned
 from milepost.schema import Schema
 
-MICRO_ROWS: Final = (
-    200_000  # most events of a micro-batch: about a second of a lane's work, so that control can act in time
-)
+MICRO_ROWS: Final = 200_000  # most events of a micro-batch: about a second of work, so that control can act in time
 PARTITION_ROWS: Final = 20_000  # fewer events are not worth a second task
 
 PROGRESS: Final = StructType(
@@ -45,28 +42,18 @@ PROGRESS: Final = StructType(
 
 
 @dataclass(frozen=True)
-class LaneSetting:
+class LaneSetting(JsonSetting):
     """Identifies a lane of a pipeline. As JSON it is the option `lane`."""
 
     broker: str
     pipeline: str
     lane: int
-    inputs: tuple[str, ...]
+    inputs: Sequence[str]
     time: str
     monitors: Mapping[str, Sequence[str]] = field(default_factory=dict)  # name -> statistics that rules may use
     rows: int = MICRO_ROWS
     partitions: int = 2
     timeout: float = PATIENCE_S
-
-    def json(self) -> str:
-        """The value of the option."""
-        return json.dumps(self.__dict__ | {"inputs": list(self.inputs)}, default=list)
-
-    @classmethod
-    def of(cls, text: str) -> LaneSetting:
-        """Parse the option."""
-        found = json.loads(text)
-        return cls(**found | {"inputs": tuple(found["inputs"])})
 
 
 def monitor_type(monitors: Mapping[str, Sequence[str]]) -> StructType:
@@ -82,10 +69,10 @@ def monitor_type(monitors: Mapping[str, Sequence[str]]) -> StructType:
     )
 
 
-def lane_type(events: StructType, monitors: Mapping[str, Sequence[str]]) -> StructType:
-    """The columns that a lane's source gives to Spark."""
+def lane_type(events: StructType, monitors: Mapping[str, Sequence[str]], *more: StructField) -> StructType:
+    """The columns that a lane's source gives to Spark. The combiner has `more`."""
     extra = [StructField("monitor", monitor_type(monitors))] if monitors else []
-    return StructType([*events.fields, *extra, StructField("_progress", PROGRESS)])
+    return StructType([*events.fields, *extra, *more, StructField("_progress", PROGRESS)])
 
 
 class Note:

@@ -152,12 +152,6 @@ def queue(client: Client, topics: OwnTopics, lane: int) -> tuple[int, float]:
     return behind, size / rows if rows else 0.0
 
 
-def queued_bytes(client: Client, topics: OwnTopics, lane: int) -> float:
-    """The size of a lane's result queue in bytes."""
-    rows, each = queue(client, topics, lane)
-    return rows * each
-
-
 def tidy(client: Client, topic: str, before: datetime, keep: Mapping[int, int]) -> int:
     """Remove rows that were stored before a time and are not needed any more. Returns how many were removed.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from milepost.pipeline.own_topics import OwnTopics, queued_bytes
+from milepost.pipeline.own_topics import OwnTopics, queue
 from milepost.pipeline.source import connection
-from milepost.pipeline.source.options import SourceOptions
+from milepost.pipeline.source.options import JsonSetting, SourceOptions
 from milepost.pipeline.source.sink import StagedPart, StreamSink
 
 
 @dataclass(frozen=True)
-class ProgressSetting:
+class ProgressSetting(JsonSetting):
     """Identifies the lane whose progress a sink commits, and names the columns. As JSON it is the option `progress`."""
 
     pipeline: str
@@ -32,15 +31,6 @@ class ProgressSetting:
     late: str = ""  # the column with late events, also under the name `_late` where they go to no topic
     elsewhere: bool = False  # results go to the output topic, not to a lane's topic
     queue_bytes: int = 0  # bound of a result queue that drops what does not fit; only for experiments
-
-    def json(self) -> str:
-        """The value of the option."""
-        return json.dumps(self.__dict__)
-
-    @classmethod
-    def of(cls, text: str) -> ProgressSetting:
-        """Parse the option."""
-        return cls(**json.loads(text))
 
 
 class ProgressSink(StreamSink):
@@ -116,8 +106,8 @@ class ProgressSink(StreamSink):
         bound = self._setting.queue_bytes
         if bound:
             with connection.using(self.options.broker, self.options.timeout) as client:
-                full = queued_bytes(client, self._topics, self._setting.lane) >= bound
-            if full:
+                rows, each_bytes = queue(client, self._topics, self._setting.lane)
+            if rows * each_bytes >= bound:
                 messages = [None if each is None else _without_results(each, self._setting.result) for each in messages]
         super().publish(messages)
 

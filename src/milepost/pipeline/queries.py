@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 EVERY: Final = 0.25  # of a control interval: least time between two micro-batches, so that cores are idle at times
-WORK: Final = (
-    0.25  # of a control interval: duration of a micro-batch of tier 2, since each one empties result queues by a step
-)
+WORK: Final = 0.25  # of a control interval: duration of a micro-batch of tier 2; each empties result queues by a step
 POOL: Final = "spark.scheduler.pool"  # a local property: queries in different pools take turns
 
 
@@ -39,11 +37,6 @@ def register(spark: SparkSession) -> None:
 def monitors_of(checked: CheckedPipeline) -> dict[str, list[str]]:
     """The statistics that rules may use, by monitor."""
     return {each.rule.name: list(each.rule.statistics) for each in checked.monitors}
-
-
-def has_tier2(checked: CheckedPipeline) -> bool:
-    """Whether lanes' results are combined. If not, they are the output."""
-    return bool(checked.rules or checked.monitors)
 
 
 def open_times(checked: CheckedPipeline) -> list[tuple[int, int]]:
@@ -66,7 +59,7 @@ def start_lane(
         pipeline.broker, pipeline.name, lane, tuple(pipeline.input), pipeline.time, monitors_of(checked)
     )
     frame = tier1.apply(_stream(spark, "lane", setting.json()), checked)
-    elsewhere = not has_tier2(checked) and pipeline.output is not None
+    elsewhere = not checked.combines and pipeline.output is not None
     routes = {"event": pipeline.output if elsewhere and pipeline.output else names.lane(lane)}
     if checked.rejecting:
         routes["reject"] = pipeline.rejects_topic
@@ -88,7 +81,6 @@ def start_tier2(
     checkpoint: Path | str,
     *,
     shards: int,
-    idle_s: float,
     drain: bool = False,
 ) -> StreamingQuery:
     """Start the IEP: tier 2 over the results of all lanes, in time order. `drain` closes open windows at the end."""
@@ -101,7 +93,6 @@ def start_tier2(
         checked.time,
         monitors_of(checked),
         work_s=WORK * pipeline.control.interval.us / 1e6,
-        idle_s=idle_s,
         drain=open_times(checked) if drain else (),
     )
     made = Tier2(checked)

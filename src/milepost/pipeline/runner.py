@@ -289,7 +289,7 @@ class Runner:
     @property
     def combines(self) -> bool:
         """Whether the pipeline has a tier 2."""
-        return bool(self.checked.rules or self.checked.monitors)
+        return self.checked.combines
 
     @property
     def _queues(self) -> bool:
@@ -341,9 +341,10 @@ class Runner:
             self._tidy()
             if targets is not None and self._finished(targets):
                 if not ended:
-                    self._end()
+                    if self.splitter is not None:  # so that the combiner does not wait for events out of order
+                        self.splitter.end()
                     ended = True
-                elif self._caught_up():
+                elif self.caught_up():
                     if not self._drain or self._drained():
                         return
                     if not draining:
@@ -414,12 +415,7 @@ class Runner:
             runs.assigned <= done for runs, done in zip(splitter.runs, self.totals.done, strict=True)
         )
 
-    def _end(self) -> None:
-        """Announce the end of the input, so that the combiner does not wait for events out of order."""
-        if self.splitter is not None:
-            self.splitter.end()
-
-    def _caught_up(self) -> bool:
+    def caught_up(self) -> bool:
         """Whether tier 2 has consumed all results of the lanes."""
         if not self.combines:
             return True

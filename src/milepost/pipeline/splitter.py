@@ -73,9 +73,7 @@ class Splitter:
         self.late: list[int] = []  # lanes that get nothing for now, whatever their weights
         self.probes: set[int] = set()  # lanes that get a few events at once, whatever their weights
         self.given: dict[int, int] = {}  # by lane, also former ones: number of events ever assigned
-        self.done: list[int] = [
-            0
-        ] * lanes  # positions up to which lanes are finished; set by the reader of the progress topic
+        self.done = [0] * lanes  # positions up to which lanes are finished; set by the reader of the progress topic
         self._tail = Tail(client, topics.splits)
         self._last: dict[tuple[str, int, int], tuple[int, int]] = {}  # by lane and log: where its last run is
         self._assigned(self._news())
@@ -201,16 +199,9 @@ class Splitter:
         self._put([LaneRun(0, 0, 0, 0, NO_LANE, 0, at_us)])
 
     def _put(self, runs: list[LaneRun]) -> None:
+        names = ("source", "log", "start", "stop", "lane", "first")
         rows = [
-            {
-                "source": run.source,
-                "log": run.log,
-                "start": run.start,
-                "stop": run.stop,
-                "lane": run.lane,
-                "first": run.first,
-                "at": datetime.fromtimestamp(run.at_us / 1_000_000, UTC),
-            }
+            {name: getattr(run, name) for name in names} | {"at": datetime.fromtimestamp(run.at_us / 1_000_000, UTC)}
             for run in runs
         ]
         self._client.put_many(self._topics.splits, rows)

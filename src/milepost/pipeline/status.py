@@ -86,9 +86,8 @@ class PipelineStatus:
         if row.lane == IEP:
             self.late += row.late
             self.sent += row.rows
-            self.watermark = (
-                row.time if row.time is None or row.time.year > 1 else None
-            )  # year 1 stands for "before all events"
+            # Year 1 stands for "before all events".
+            self.watermark = row.time if row.time is None or row.time.year > 1 else None
             return
         lane = self.lanes.setdefault(row.lane, LaneStatus(row.lane))
         lane.done = max(lane.done, row.position)
@@ -98,14 +97,13 @@ class PipelineStatus:
         self.dropped += row.dropped
 
     def _decision(self, row: Any) -> None:
+        self._seen(row)
         if row.lane == IEP:
-            self._seen(row)
             return
         lane = self.lanes.setdefault(row.lane, LaneStatus(row.lane))
         lane.assigned, lane.admitted = row.assigned, row.admitted
         lane.free, lane.reference, lane.queued = row.free, row.reference, row.queued
         lane.input, lane.weight, lane.response = row.input, row.weight, row.response
-        self._seen(row)
         at = row.at.timestamp()
         self._first = at if self._first is None else self._first
         self.trace.add(

@@ -173,24 +173,18 @@ class HeldResults:
         return sum(self._fold.end.rows.values()) - sum(self._fold.low.rows.values())
 
 
-class Quiet(NamedTuple):
-    """What is known about a pipeline's lanes besides their progress."""
-
-    assigned: Sequence[int]  # for each lane: the position after its last assigned event
-    silent: bool  # nothing was assigned for so long that the combiner does not wait for events out of order
-
-
-def watermark(folds: Sequence[LaneFold], quiet: Quiet, disorder_us: int) -> int | None:
+def watermark(folds: Sequence[LaneFold], assigned: Sequence[int], silent: bool, disorder_us: int) -> int | None:
     """The time up to which the results of a pipeline's lanes are complete; None when it is silent and has no events.
+
+    `assigned` has, for each lane, the position after its last assigned event. `silent`: nothing was assigned for so
+    long that the combiner does not wait for events out of order.
 
     A lane that has finished all its events does not hold the others back, since its next events come after all events
     assigned so far. When all lanes are finished and silent, the stream is complete.
     """
     latest = max((fold.end.time_us for fold in folds), default=NEVER)
-    busy = [
-        fold.end.time_us for fold, assigned in zip(folds, quiet.assigned, strict=True) if fold.end.position < assigned
-    ]
-    if not busy and quiet.silent:
+    busy = [fold.end.time_us for fold, stop in zip(folds, assigned, strict=True) if fold.end.position < stop]
+    if not busy and silent:
         return None if latest == NEVER else latest
     return complete(min(busy, default=latest), disorder_us)
 

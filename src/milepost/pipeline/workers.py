@@ -15,11 +15,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from milepost.errors import PipelineFailed
-from milepost.pipeline.combined import IDLE_S, Feeding
+from milepost.pipeline.combined import Feeding
 from milepost.pipeline.definition.checked import CheckedPipeline
 from milepost.pipeline.session import make_session
 
@@ -54,7 +55,6 @@ class PipelineWorkers:
         self._master = master
         self._checkpoint = checkpoint
         self._shards = shards
-        self._idle_s = IDLE_S
         self._drain = False
         self._drops = drops
         self._keep_session = keep_session
@@ -84,9 +84,8 @@ class PipelineWorkers:
         pipeline = self._checked.pipeline
         if pipeline.input:
             for lane in range(pipeline.lanes):
-                own = self._process(lane) if pipeline.apart else self._lane(lane)
-                self._jobs.append(Job(f"lane {lane}", own))
-        if self._checked.rules or self._checked.monitors:
+                self._jobs.append(Job(f"lane {lane}", partial(self._process if pipeline.apart else self._lane, lane)))
+        if self._checked.combines:
             self._jobs.append(Job(TIER2, self._tier2))
         for job in self._jobs:
             job.start()
@@ -121,15 +120,12 @@ class PipelineWorkers:
             queries.register(self._spark)
         return self._spark
 
-    def _lane(self, lane: int) -> Callable[[], Any]:
-        def begin() -> Any:
-            from milepost.pipeline import queries
+    def _lane(self, lane: int) -> LocalQuery:
+        from milepost.pipeline import queries
 
-            return LocalQuery(queries.start_lane(self.spark, self._checked, lane, self._checkpoint, drops=self._drops))
+        return LocalQuery(queries.start_lane(self.spark, self._checked, lane, self._checkpoint, drops=self._drops))
 
-        return begin
-
-    def _tier2(self) -> Any:
+    def _tier2(self) -> LocalQuery:
         from milepost.pipeline import queries
 
         return LocalQuery(
@@ -139,16 +135,12 @@ class PipelineWorkers:
                 self._feeding,
                 self._checkpoint,
                 shards=self._shards,
-                idle_s=self._idle_s,
                 drain=self._drain,
             )
         )
 
-    def _process(self, lane: int) -> Callable[[], Any]:
-        def begin() -> Any:
-            return LaneProcess(self._checked, lane, self._master, self._checkpoint, self._drops)
-
-        return begin
+    def _process(self, lane: int) -> LaneProcess:
+        return LaneProcess(self._checked, lane, self._master, self._checkpoint, self._drops)
 
 
 class Job:

@@ -18,7 +18,6 @@ from milepost.pipeline.watermark import (
     LaneFold,
     LaneProgress,
     LaneReach,
-    Quiet,
     beginning,
     drained,
     least,
@@ -58,8 +57,8 @@ class Lanes:
         for each in self.progress[self.read :]:
             self.folds[each.lane].take(each)
         self.read = len(self.progress)
-        quiet = Quiet([len(each) for each in self.inputs], silent)
-        time = least([(watermark(self.folds, quiet, DISORDER), silent)])
+        assigned = [len(each) for each in self.inputs]
+        time = least([(watermark(self.folds, assigned, silent, DISORDER), silent)])
         start, stop = self.at, next_point(self.folds, self.at, time, DISORDER, self.most)
         if stop == start:
             return False
@@ -180,11 +179,11 @@ def test_late_ones_are_handed_on_while_more_come_and_some_at_a_time() -> None:
 def test_an_idle_lane_holds_nobody_back_and_a_busy_one_does() -> None:
     folds = [LaneFold(), LaneFold()]
     folds[0].take(LaneProgress(0, 0, 0, 10, 10, 1_000))
-    assert watermark(folds, Quiet([10, 0], False), DISORDER) == 949
-    assert watermark(folds, Quiet([10, 5], False), DISORDER) == NEVER
+    assert watermark(folds, [10, 0], False, DISORDER) == 949
+    assert watermark(folds, [10, 5], False, DISORDER) == NEVER
     folds[1].take(LaneProgress(1, 0, 1, 5, 4, 400))
-    assert watermark(folds, Quiet([10, 5], False), DISORDER) == 349
-    assert watermark(folds, Quiet([10, 4], True), DISORDER) == 1_000
+    assert watermark(folds, [10, 5], False, DISORDER) == 349
+    assert watermark(folds, [10, 4], True, DISORDER) == 1_000
 
 
 def test_a_silent_pipeline_does_not_hold_another_back() -> None:

@@ -24,7 +24,7 @@ from milepost.errors import ConfigError
 from milepost.pipeline.control.flow import INTERVAL
 from milepost.pipeline.control.lqr import LqrGains, directions, lqr
 from milepost.pipeline.control.model import Model
-from milepost.pipeline.control.placement import Gains, design
+from milepost.pipeline.control.placement import design
 
 LANE = Model(a=1.0, b=1.0, delay=0)
 """A lane near its limit, in the units above. Weights act on the events of the next interval, and the response times of
@@ -178,11 +178,7 @@ def _gains(models: Sequence[Model], settling: float) -> LqrGains:
     # The effect on R1 - R2 of moving weight from one lane to the other; for unlike models the mean of both.
     between = Model((first.a + second.a) / 2, (first.b + second.b) / 2, 0.0, first.delay)
     gains = design(between, settling)
-    return _as_matrices(gains)
-
-
-def _as_matrices(gains: Gains) -> LqrGains:
-    """A PI controller as 1 x 1 matrices. Its error is 0 - difference, so its law is the law of `LqrGains`."""
+    # As 1 x 1 matrices. The error of the PI controller is 0 - difference, so its law is the law of `LqrGains`.
     feedback = tuple(np.array([[value]]) for value in gains.feedback)
     return LqrGains(
         directions(2), np.array([[gains.proportional]]), np.array([[gains.integral]]), feedback, math.nan, math.nan

@@ -18,7 +18,7 @@ from typing import Any
 from milepost.errors import ConfigError
 from milepost.pipeline.control.adaptation import Adaptation
 from milepost.pipeline.control.model import Model
-from milepost.pipeline.control.placement import OVERSHOOT, Gains, design, spectral_radius
+from milepost.pipeline.control.placement import OVERSHOOT, Gains, design
 from milepost.pipeline.control.regulator import Regulator
 
 INTERVAL = 2.0
@@ -97,11 +97,6 @@ class FlowController:
     def gains(self) -> Gains:
         """The gains in use."""
         return self._regulator.gains
-
-    @property
-    def radius(self) -> float:
-        """The spectral radius of the loop, assuming that the model is right."""
-        return spectral_radius(self.model, self.gains)
 
     @property
     def saturated(self) -> bool:
@@ -193,4 +188,4 @@ class FlowController:
         model = self._adaptation.observe(self._measured, self.input)
         if model is not None:
             self.model = model
-            self._regulator.retune(design(model, self.settling, self.overshoot))
+            self._regulator.gains = design(model, self.settling, self.overshoot)

@@ -188,17 +188,9 @@ class Recursive:
         """Observe one interval: the measurement at its start (None when missed), and the input that was then
         applied.
         """
-        if y is None or not math.isfinite(y):
-            self._y = None
-            self._remember(u)
-            return
-        scaled = y / self._scale_y
-        if self._y is not None and len(self._inputs) > self._delay:
-            self._learn(np.array([self._y, self._inputs[-1 - self._delay], 1.0]), scaled)
-        self._y = scaled
-        self._remember(u)
-
-    def _remember(self, u: float) -> None:
+        before, self._y = self._y, None if y is None or not math.isfinite(y) else y / self._scale_y
+        if before is not None and self._y is not None and len(self._inputs) > self._delay:
+            self._learn(np.array([before, self._inputs[-1 - self._delay], 1.0]), self._y)
         self._inputs.append(u / self._scale_u)
         del self._inputs[: -1 - self._delay]
 

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,17 +49,13 @@ class Gains:
     integral: float
     feedback: tuple[float, ...] = ()
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON. `from_dict` is the inverse."""
-        return {"proportional": self.proportional, "integral": self.integral, "feedback": list(self.feedback)}
+        return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, object]) -> Gains:
-        proportional, integral, feedback = values["proportional"], values["integral"], values["feedback"]
-        assert isinstance(proportional, float | int)
-        assert isinstance(integral, float | int)
-        assert isinstance(feedback, Sequence)
-        return cls(float(proportional), float(integral), tuple(float(value) for value in feedback))
+    def from_dict(cls, values: Mapping[str, Any]) -> Gains:
+        return cls(float(values["proportional"]), float(values["integral"]), tuple(map(float, values["feedback"])))
 
 
 def pole_radius(settling: float) -> float:
@@ -97,7 +94,9 @@ def place_pi(model: Model, poles: tuple[complex, complex]) -> Gains:
 
     Without a delay these are all poles. With a delay the others cannot be chosen: check `closed_loop_poles`.
     """
-    first, second = _real_pair(poles)
+    first, second = map(complex, poles)
+    if abs((first + second).imag) > 1e-9 or abs((first * second).imag) > 1e-9:
+        raise ConfigError(f"two poles are real or a conjugate pair, not {first} and {second}")
     rest = _plant(model)  # in z: z^d·(z-1)·(z-a), without the two gains
 
     def value(z: complex) -> complex:
@@ -170,9 +169,8 @@ def design(model: Model, settling: float = 5.0, overshoot: float = OVERSHOOT) ->
 def closed_loop_poles(model: Model, gains: Gains) -> NDArray[np.complex128]:
     """The poles of the loop, largest first. The model may have another delay than the model of the gains."""
     own = np.polymul(np.concatenate(([1.0], gains.feedback)), [1.0, -(1 + model.a), model.a])
-    fed = np.concatenate(
-        (np.zeros(model.delay + 1), [gains.proportional + gains.integral, -gains.proportional])
-    )  # in powers of q, ascending, like `own`
+    # In powers of q, ascending, like `own`.
+    fed = np.concatenate((np.zeros(model.delay + 1), [gains.proportional + gains.integral, -gains.proportional]))
     total = np.zeros(max(len(own), len(fed)))
     total[: len(own)] += own
     total[: len(fed)] += model.b * fed
@@ -211,13 +209,6 @@ def gain_margin(model: Model, gains: Gains) -> float:
 def _plant(model: Model) -> NDArray[np.float64]:
     """z^d·(z-1)·(z-a), highest power first."""
     return np.concatenate(([1.0, -(1 + model.a), model.a], np.zeros(model.delay)))
-
-
-def _real_pair(poles: tuple[complex, complex]) -> tuple[complex, complex]:
-    first, second = complex(poles[0]), complex(poles[1])
-    if abs((first + second).imag) > 1e-9 or abs((first * second).imag) > 1e-9:
-        raise ConfigError(f"two poles are real or a conjugate pair, not {first} and {second}")
-    return first, second
 
 
 def _searched(model: Model, start: Gains) -> Gains:

@@ -25,7 +25,7 @@ class Regulator:
         low, high = limits
         if not low < high or math.isnan(low) or math.isnan(high):
             raise ConfigError(f"limits are a lower and a higher number, not {low} and {high}")
-        self.gains = gains
+        self.gains = gains  # may be replaced: gains act on the next change of the input, so the input does not jump
         self.limits = (float(low), float(high))
         self._error: float | None = None
         self._inputs = [self._clamped(start)] * (2 + MAX_DELAY)  # newest last; as many as any gains can use
@@ -48,11 +48,12 @@ class Regulator:
         for age, factor in enumerate(gains.feedback, start=1):
             change -= factor * (self._inputs[-age] - self._inputs[-age - 1])
         self._error = error
-        return self._push(self.input + change)
+        return self.hold(self.input + change)
 
-    def hold(self, value: float | None = None) -> float:
-        """An interval without an error to act on: repeat the last input, or use `value`."""
-        return self._push(self.input if value is None else value)
+    def hold(self, value: float) -> float:
+        """Use `value` as the next input, within the limits. Called alone when there is no error to act on."""
+        self._inputs = [*self._inputs[1:], self._clamped(value)]
+        return self.input
 
     def applied(self, value: float, ago: int = 0) -> None:
         """Correct the input of `ago` intervals back (0: the last) to the amount that was really applied.
@@ -69,10 +70,6 @@ class Regulator:
         if less:
             self._inputs[at + 1 :] = [min(later, value) for later in self._inputs[at + 1 :]]
 
-    def retune(self, gains: Gains) -> None:
-        """Continue with other gains. The input does not jump: gains act on its next change, not on the input itself."""
-        self.gains = gains
-
     def state(self) -> dict[str, Any]:
         """Everything it remembers, as plain values."""
         return {"error": self._error, "inputs": list(self._inputs), "gains": self.gains.as_dict()}
@@ -85,10 +82,6 @@ class Regulator:
             raise ConfigError("the state of a regulator has another version; start with a new regulator")
         self._inputs = inputs
         self._error = None if state["error"] is None else float(state["error"])
-
-    def _push(self, value: float) -> float:
-        self._inputs = [*self._inputs[1:], self._clamped(value)]
-        return self.input
 
     def _clamped(self, value: float) -> float:
         return min(max(float(value), self.limits[0]), self.limits[1])

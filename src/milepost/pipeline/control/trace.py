@@ -9,7 +9,6 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +47,6 @@ class Record:
     """Events that arrived for the lane in the interval."""
     dropped: int = 0
     """Events lost in the interval: always 0 with control."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields as plain values, by name."""
-        return asdict(self)
 
 
 class Trace:
@@ -94,7 +89,7 @@ class Trace:
 
     def to_json_lines(self) -> str:
         """One record a line."""
-        return "".join(json.dumps(record.as_dict(), separators=(",", ":")) + "\n" for record in self._records)
+        return "".join(json.dumps(asdict(record), separators=(",", ":")) + "\n" for record in self._records)
 
     @classmethod
     def from_json_lines(cls, text: str) -> Trace:

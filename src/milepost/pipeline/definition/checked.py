@@ -87,3 +87,8 @@ class CheckedPipeline:
     rules: tuple[CheckedRule, ...]
     outputs: Mapping[str, Schema]  # by topic: the schema of what the pipeline writes for others
     warnings: tuple[str, ...]
+
+    @property
+    def combines(self) -> bool:
+        """Whether there is a tier 2, which combines the lanes' results. If not, they are the output."""
+        return bool(self.rules or self.monitors)

@@ -16,7 +16,16 @@ from milepost.pipeline.definition.lookup import Lookup, load
 from milepost.pipeline.definition.pipeline import Pipeline
 from milepost.pipeline.definition.problem import Problems
 from milepost.pipeline.definition.rule_checker import RuleChecker
-from milepost.pipeline.definition.shape import MONITOR, RESERVED, fields_of, monitor_type, type_of, visible, with_fields
+from milepost.pipeline.definition.shape import (
+    MONITOR,
+    RESERVED,
+    fields_of,
+    monitor_type,
+    resolved,
+    type_of,
+    visible,
+    with_fields,
+)
 from milepost.pipeline.definition.step import Cleanse, Derive, Discard, Enrich, Keep, Project, Rename, Sample, Step
 from milepost.pipeline.definition.table import joined
 from milepost.query.expression import Expression, Predicate
@@ -129,7 +138,7 @@ class _Checker:
         name = self.pipeline.time
         if name not in kinds:
             self.problems.add("time", unknown(name, kinds, f"events have no field {name!r}"))
-        elif _bare(kinds[name], schema) != t.TIMESTAMP:
+        elif resolved(kinds[name], schema)[0] != t.TIMESTAMP:
             self.problems.add("time", f"{name!r} is a {kinds[name]}, but the event time must be a timestamp")
 
     def _time_of_result(self, result: Schema) -> None:
@@ -142,7 +151,7 @@ class _Checker:
                 )
             return
         kind = next(field.type for field in fields_of(result) if field.name == self.time)
-        if _bare(kind, result) != t.TIMESTAMP:
+        if resolved(kind, result)[0] != t.TIMESTAMP:
             self.problems.add("tier1", f"the event time {self.time!r} has become a {kind}, but must stay a timestamp")
 
     def _rejecting(self, result: Schema) -> bool:
@@ -329,9 +338,3 @@ def _merged(fields: Iterable[Field], made: Mapping[str, Type]) -> list[Field]:
     there = {field.name for field in fields}
     replaced = [Field(field.name, made.get(field.name, field.type)) for field in fields]
     return replaced + [Field(name, kind) for name, kind in made.items() if name not in there]
-
-
-def _bare(kind: Type, schema: Schema) -> Type:
-    while isinstance(kind, Optional | t.Ref):
-        kind = kind.type if isinstance(kind, Optional) else schema.resolve(kind)
-    return kind

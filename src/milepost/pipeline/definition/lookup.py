@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -229,22 +229,15 @@ def _uuids(keys: pa.ChunkedArray, source: str, name: str) -> pa.ChunkedArray:
 
 def _networks(keys: pa.ChunkedArray, source: str, name: str) -> tuple[Network, ...]:
     wrong: list[str] = []
-    found: dict[Network, Any] = {}
-    twice: dict[str, None] = {}
+    found: list[Network] = []
     for text in keys.to_pylist():
         try:
-            network = subnet.network(text)
+            found.append(subnet.network(text))
         except ValueError as error:
             wrong.append(str(error))
-            continue
-        if network in found:
-            twice[text] = None
-        found[network] = None
     if wrong:
         more = f"; and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
         raise ConfigError(f"{source}, column {name!r}: {wrong[0]}{more}")
-    if twice:
-        _require_unique(
-            pa.chunked_array([pa.array([str(subnet.network(text)) for text in keys.to_pylist()])]), source, name
-        )
+    if len(set(found)) < len(found):
+        _require_unique(pa.chunked_array([pa.array(map(str, found), pa.string())]), source, name)
     return tuple(found)

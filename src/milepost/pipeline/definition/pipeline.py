@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -60,15 +61,14 @@ def _reference(given: Any) -> float | int:
     return size(given)
 
 
-@dataclass(frozen=True)
-class Spark(DefinitionTable):
-    """Where and how Spark runs. In the file, Spark's own settings stand beside `master`, by their full names."""
-
-    master: str = "local[2]"
-    conf: Mapping[str, str] = option(make=dict, key="", fit=_conf)
+class _SparkTable(DefinitionTable):
+    conf: Mapping[str, str]
 
     def wrong(self) -> Iterable[tuple[str, str]]:
-        return _wrong_conf(self.conf)
+        for name in self.conf:
+            if not name.startswith("spark."):
+                hint = did_you_mean(name, ("master", "cores"))
+                yield name, f"is not a setting of Spark: the names of settings begin with 'spark.'{hint}"
 
     def to_table(self) -> dict[str, Any]:
         """As the file has it."""
@@ -76,7 +76,15 @@ class Spark(DefinitionTable):
 
 
 @dataclass(frozen=True)
-class Lane(DefinitionTable):
+class Spark(_SparkTable):
+    """Where and how Spark runs. In the file, Spark's own settings stand beside `master`, by their full names."""
+
+    master: str = "local[2]"
+    conf: Mapping[str, str] = option(make=dict, key="", fit=_conf)
+
+
+@dataclass(frozen=True)
+class Lane(_SparkTable):
     """Settings of one lane. The first [[lane]] of a file is lane 0. They matter where lanes run as applications of
     their own.
     """
@@ -89,18 +97,7 @@ class Lane(DefinitionTable):
         for core in self.cores:
             if core < 0:
                 yield "cores", f"{core} is not a processor: processors count from 0"
-        yield from _wrong_conf(self.conf)
-
-    def to_table(self) -> dict[str, Any]:
-        """As the file has it."""
-        return plain(self) | dict(self.conf)
-
-
-def _wrong_conf(conf: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    for name in conf:
-        if not name.startswith("spark."):
-            hint = did_you_mean(name, ("master", "cores"))
-            yield name, f"is not a setting of Spark: the names of settings begin with 'spark.'{hint}"
+        yield from super().wrong()
 
 
 @dataclass(frozen=True)
@@ -309,16 +306,16 @@ def load_pipeline(path: str | Path) -> Pipeline:
 def _read(found: dict[str, Any], problems: Problems) -> Pipeline | None:
     """Read the inner tables first, so that the pipeline itself is made of objects."""
     values = dict(found)
-    parts: dict[str, Callable[[Mapping[str, Any], str, Problems], Any]] = {
-        "late": lambda table, place, seen: read(Late, table, place, seen),
-        "control": lambda table, place, seen: read(Control, table, place, seen),
-        "spark": lambda table, place, seen: _read_spark(Spark, table, place, seen),
+    parts: dict[str, Callable[..., Any]] = {
+        "late": partial(read, Late),
+        "control": partial(read, Control),
+        "spark": partial(_read_spark, Spark),
     }
-    lists: dict[str, Callable[[Mapping[str, Any], str, Problems], Any]] = {
-        "lane": lambda table, place, seen: _read_spark(Lane, table, place, seen),
+    lists: dict[str, Callable[..., Any]] = {
+        "lane": partial(_read_spark, Lane),
         "tier1": read_step,
         "tier2": read_rule,
-        "monitor": lambda table, place, seen: read(MonitorRule, table, place, seen),
+        "monitor": partial(read, MonitorRule),
     }
     before = len(problems.found)
     for name, reader in parts.items():

@@ -23,18 +23,12 @@ from milepost.pipeline.tier2.rules import quantile_name
 
 SLIDES: Final = 1_000  # most windows that one event may be in: each has its own aggregates
 
-
 MINUTE: Final = Duration.of("60s")
 FIVE_SECONDS: Final = Duration.of("5s")
 
 
 @dataclass(frozen=True)
-class _Rule(DefinitionTable):
-    kind: ClassVar[str] = ""
-
-
-@dataclass(frozen=True)
-class ThresholdRule(_Rule):
+class ThresholdRule(DefinitionTable):
     """Emits each event for which `where` is true."""
 
     kind: ClassVar[str] = "threshold"
@@ -45,7 +39,7 @@ class ThresholdRule(_Rule):
 
 
 @dataclass(frozen=True)
-class WindowRule(_Rule):
+class WindowRule(DefinitionTable):
     """Aggregates over windows of event time. Emits one row for each window and key for which `having` is true."""
 
     kind: ClassVar[str] = "window"
@@ -74,7 +68,7 @@ class WindowRule(_Rule):
             )
 
 
-class _PairRule(_Rule):
+class _PairRule(DefinitionTable):
     within: Duration
 
     def wrong(self) -> Iterable[tuple[str, str]]:
@@ -126,20 +120,15 @@ def rules(given: Any) -> tuple[Rule, ...]:
 
 def read_rule(found: Mapping[str, Any], place: str, problems: Problems) -> Rule | None:
     """A rule of the file. Its keys decide its kind."""
-    kinds = [kind for kind in ("window", "then", "without") if kind in found]
+    known: dict[str, type[Rule]] = {"window": WindowRule, "then": SequenceRule, "without": AbsenceRule}
+    kinds = [kind for kind in known if kind in found]
     if len(kinds) > 1:
         problems.add(place, f"has {' and '.join(repr(kind) for kind in kinds)}: a rule has one kind")
         return None
-    if kinds == ["window"]:
-        return read(WindowRule, found, place, problems)
-    if kinds == ["then"]:
-        return read(SequenceRule, found, place, problems)
-    if kinds == ["without"]:
-        return read(AbsenceRule, found, place, problems)
-    if "first" in found:
+    if not kinds and "first" in found:
         problems.add(place, "has 'first', but neither 'then' (a sequence) nor 'without' (an absence)")
         return None
-    return read(ThresholdRule, found, place, problems)
+    return read(known[kinds[0]] if kinds else ThresholdRule, found, place, problems)
 
 
 @dataclass(frozen=True)

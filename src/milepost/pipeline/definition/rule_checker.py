@@ -64,24 +64,14 @@ class RuleChecker:
                     Field(COUNT, t.INT64),
                     *(Field(each.name, each.type) for each in aggregates),
                 ]
-            case SequenceRule():
+            case SequenceRule() | AbsenceRule():
                 first = self._predicate("first", rule.first, self.sees)
-                then = self._predicate("then", rule.then, self.sees)
-                output = [
-                    *self._keys(rule.by),
-                    Field("first_time", t.TIMESTAMP),
-                    Field("then_time", t.TIMESTAMP),
-                ]
-                context = [*output, *self._carried("first", rule.by), *self._carried("then", rule.by)]
-            case AbsenceRule():
-                first = self._predicate("first", rule.first, self.sees)
-                then = self._predicate("without", rule.without, self.sees)
-                output = [
-                    *self._keys(rule.by),
-                    Field("first_time", t.TIMESTAMP),
-                    Field("deadline", t.TIMESTAMP),
-                ]
-                context = [*output, *self._carried("first", rule.by)]
+                if isinstance(rule, SequenceRule):
+                    then, end, carried = self._predicate("then", rule.then, self.sees), "then_time", ["first", "then"]
+                else:
+                    then, end, carried = self._predicate("without", rule.without, self.sees), "deadline", ["first"]
+                output = [*self._keys(rule.by), Field("first_time", t.TIMESTAMP), Field(end, t.TIMESTAMP)]
+                context = [*output, *(field for prefix in carried for field in self._carried(prefix, rule.by))]
         known = self._schema("by", context)
         if known is None:
             return None
@@ -146,10 +136,7 @@ class RuleChecker:
             yield known[name]
 
     def _carried(self, prefix: str, keys: Iterable[str]) -> Iterable[Field]:
-        taken = {
-            *keys,
-            "time",
-        }  # first_time and then_time are the event times, whatever the fields of events are called
+        taken = {*keys, "time"}  # first_time and then_time are the event times, however fields of events are called
         for field in fields_of(self.result):
             if field.name not in taken:
                 yield Field(f"{prefix}_{field.name}", field.type)

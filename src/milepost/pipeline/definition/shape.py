@@ -58,13 +58,11 @@ def monitor_type(monitors: Iterable[MonitorRule]) -> Tuple | None:
 
     All its fields are optional: a monitor has no values until the first ones are published.
     """
-    parts = [Field(rule.name, Optional(Tuple(tuple(_statistics(rule))))) for rule in monitors]
+    parts = []
+    for rule in monitors:
+        kinds = {name: Optional(t.INT64 if name == "count" else t.DOUBLE) for name in rule.statistics}
+        parts.append(Field(rule.name, Optional(Tuple(tuple(Field(*each) for each in kinds.items())))))
     return Tuple(tuple(parts)) if parts else None
-
-
-def _statistics(rule: MonitorRule) -> Iterable[Field]:
-    for name in rule.statistics:
-        yield Field(name, Optional(t.INT64 if name == "count" else t.DOUBLE))
 
 
 def visible(schema: Schema, monitors: Tuple | None) -> Schema:
@@ -103,7 +101,7 @@ def _end(read: ReadPath, schema: Schema) -> tuple[Atom, bool] | None:
     """The type at the end of a path from the event, and whether something is always there."""
     if read.variable != ROOT:
         return None
-    here, always = _resolved(schema.type, schema)
+    here, always = resolved(schema.type, schema)
     for step in read.steps:
         match here, step:
             case Tuple(fields), FieldStep(name):
@@ -114,12 +112,12 @@ def _end(read: ReadPath, schema: Schema) -> tuple[Atom, bool] | None:
                 below, always = item, False
             case _:
                 return None  # through a recursive reference, which Spark cannot follow
-        here, there = _resolved(below, schema)
+        here, there = resolved(below, schema)
         always &= there
     return (here, always) if isinstance(here, Atom) else None
 
 
-def _resolved(kind: Type, schema: Schema) -> tuple[Type, bool]:
+def resolved(kind: Type, schema: Schema) -> tuple[Type, bool]:
     """The type without references and `?`, and whether there was no `?`."""
     required = True
     while isinstance(kind, Optional | Ref):
@@ -133,7 +131,8 @@ def _may_be_uint64(root: Typed, schema: Schema) -> bool:
     match root:
         case ReadPath():
             end = _end(root, schema)
-            return any(item == t.UINT64 for item in _all_atoms(schema)) if end is None else end[0] == t.UINT64
+            known = (schema.type, *(item.type for item in schema.definitions))
+            return any(t.UINT64 in t.walk(kind) for kind in known) if end is None else end[0] == t.UINT64
         case typed.Convert(operand):
             return _may_be_uint64(operand, schema)
         case typed.Call("coalesce", arguments):
@@ -142,11 +141,6 @@ def _may_be_uint64(root: Typed, schema: Schema) -> bool:
             return _may_be_uint64(body, schema)
         case _:
             return False
-
-
-def _all_atoms(schema: Schema) -> Iterable[Type]:
-    for kind in (schema.type, *(item.type for item in schema.definitions)):
-        yield from t.walk(kind)
 
 
 def _certain(root: Typed, schema: Schema) -> bool:

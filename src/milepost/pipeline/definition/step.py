@@ -31,9 +31,6 @@ from milepost.pipeline.definition.table import DefinitionTable, build, fitted, j
 class _Step(DefinitionTable):
     verb: ClassVar[str] = ""
 
-    def to_table(self) -> dict[str, Any]:
-        return plain(self)
-
 
 @dataclass(frozen=True)
 class Discard(_Step):

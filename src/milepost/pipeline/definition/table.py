@@ -8,7 +8,7 @@ wrong with them. Reading from TOML also refuses unknown and missing keys, as Pyt
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -169,15 +169,8 @@ def _single(hint: Any, given: Any) -> Any:
 
 def plain(table: DefinitionTable) -> dict[str, Any]:
     """The table as TOML holds it: keys of the file, durations as text, without defaults."""
-    return dict(_pairs(table))
-
-
-def _pairs(table: DefinitionTable) -> Iterator[tuple[str, Any]]:
-    for item in fields(table):
-        value = getattr(table, item.name)
-        if not key_of(item) or value is None or _is_default(item, value):
-            continue
-        yield key_of(item), _plain(value)
+    values = [(item, getattr(table, item.name)) for item in fields(table) if key_of(item)]
+    return {key_of(item): _plain(value) for item, value in values if value is not None and not _is_default(item, value)}
 
 
 def _is_default(item: Field[Any], value: Any) -> bool:

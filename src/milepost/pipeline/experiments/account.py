@@ -11,7 +11,7 @@ import numpy.typing as npt
 from milepost.client import Client
 from milepost.pipeline.experiments import events
 from milepost.pipeline.experiments.pipelines import LATE, OUTPUT
-from milepost.pipeline.own_topics import IEP, OwnTopics, Tail, combiner_hold, ends
+from milepost.pipeline.own_topics import IEP, OwnTopics, Tail, ends
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,6 @@ def _counted(client: Client, topic: str, put: int) -> npt.NDArray[np.int64]:
     for batch in client.read(topic, {}, ends(client, topic)):
         counts += np.bincount(batch.column("id").astype(np.int64), minlength=put)
     return counts
-
-
-def combined(client: Client, pipeline: str, lanes: int) -> bool:
-    """Whether the combiner has consumed all results of the lanes."""
-    topics = OwnTopics(pipeline)
-    return all(
-        each["behind"] == 0
-        for topic in map(topics.lane, range(lanes))
-        for each in client.look(topic)["subscriptions"]
-        if each["name"] == combiner_hold(pipeline, topic)
-    )
 
 
 def delays(client: Client, pipeline: str, came_us: events.Numbers) -> npt.NDArray[np.float64]:

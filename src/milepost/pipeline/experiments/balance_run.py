@@ -69,9 +69,8 @@ def balance(environment: Environment, plan: BalancePlan, tell: Tell) -> BalanceR
     """Run both phases."""
     first, other = environment.cores
     pipeline = pipelines.two_lanes("split", environment.address, (first, other), PATTERNS, balance=False)
-    spared = environment.all_cores - {
-        first
-    }  # everything but the lane is off its core before the hog starts, so that the hog slows only the lane
+    # Everything but the lane is off its core before the hog starts, so that the hog slows only the lane.
+    spared = environment.all_cores - {first}
     with (
         ExperimentRun(environment, pipeline, tier2=spared, others=spared, tell=tell) as run,
         Hog(first, PROCESSES) as hog,

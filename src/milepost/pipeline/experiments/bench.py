@@ -7,6 +7,7 @@ import math
 import signal
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from milepost.pipeline.control.placement import place_pi, spectral_radius
 from milepost.pipeline.control.trace import Trace, settled_after
 from milepost.pipeline.experiments import balance_run, flow_run, simulation
 from milepost.pipeline.experiments.environment import Environment
+from milepost.pipeline.experiments.plant import Plant
 from milepost.pipeline.experiments.run import Tell
 from milepost.pipeline.experiments.simulation import PAPER_POLES
 from milepost.pipeline.session import require_java
@@ -74,10 +76,7 @@ def _flow(flow: flow_run.FlowResult, out: Path, figures: dict[str, Any]) -> list
         "settle_intervals": flow.settle_intervals,
         "left_band": flow.furthest > flow_run.BAND,
         "furthest": flow.furthest,
-        "events_lost": flow.account.lost,
-        "events_doubled": flow.account.doubled,
-        "events_put": flow.account.put,
-        "capacity_events_per_s": flow.capacity,
+        **_outcome(flow),
         "hog_left": flow.slowed,
         "waiting_at_input": flow.waiting,
         "identified": _identified(flow.identified, flow.event_bytes),
@@ -112,6 +111,16 @@ def _flow(flow: flow_run.FlowResult, out: Path, figures: dict[str, Any]) -> list
         told = f"{100 * wrong:.0f} % of the reference, against {100 * right:.0f} %"
         rows.append(("Figure 9: free space swings by", told, "more", wrong > 2 * right))
     return rows
+
+
+def _outcome(flow: flow_run.FlowResult) -> dict[str, Any]:
+    assert flow.account is not None
+    return {
+        "events_lost": flow.account.lost,
+        "events_doubled": flow.account.doubled,
+        "events_put": flow.account.put,
+        "capacity_events_per_s": flow.capacity,
+    }
 
 
 def _drops(found: flow_run.Dropping, out: Path, figures: dict[str, Any]) -> list[Row]:
@@ -162,12 +171,7 @@ def _quick(out: Path, figures: dict[str, Any], tell: Tell) -> list[Row]:
         flow = flow_run.flow(environment, flow_run.QUICK, tell)
     assert flow.account is not None
     report.figure6(flow.flow, out / f"figure6-spark{KIND}", flow.hog)
-    figures |= {
-        "events_lost": flow.account.lost,
-        "events_doubled": flow.account.doubled,
-        "events_put": flow.account.put,
-        "capacity_events_per_s": flow.capacity,
-    }
+    figures |= _outcome(flow)
     rows.append(("on Spark: tier 2's capacity", f"{flow.capacity:,.0f} events/s", "", None))
     lost = flow.account.lost
     rows.append(("on Spark: events lost, of all", f"{lost:,} of {flow.account.put:,}", "0", lost == 0))
@@ -185,7 +189,8 @@ def simulated(out: Path, figures: dict[str, Any]) -> list[Row]:
     report.figure9({"no delay in the model": wrong.trace, "redesigned": right.trace}, out / f"figure9{KIND}")
     free = flow.trace.between(*simulation.HOG).column("measurement")
     ratios = {name: _ratio(one.trace) for name, one in (("balanced", balanced), ("round robin", robin))}
-    found = simulation.identified(_practice(), 15_000, 25_000)
+    practice = Plant([40_000.0], lambda _: 1e6, combiner=simulation.CAPACITY, bound=round(2 * simulation.REFERENCE))
+    found = simulation.identified(practice, 15_000, 25_000)
     figures |= {
         "simulated": True,
         "settle_intervals": settled_after(free, simulation.REFERENCE, flow_run.BAND),
@@ -205,12 +210,6 @@ def simulated(out: Path, figures: dict[str, Any]) -> list[Row]:
     ]
 
 
-def _practice() -> Any:
-    from milepost.pipeline.experiments.plant import Plant
-
-    return Plant([40_000.0], lambda _: 1e6, combiner=simulation.CAPACITY, bound=round(2 * simulation.REFERENCE))
-
-
 def _ratio(trace: Trace) -> float:
     start, stop = simulation.HOG
     before, during = (trace.between(*span).column("delay") for span in ((60.0, start), (start, stop)))
@@ -220,19 +219,7 @@ def _ratio(trace: Trace) -> float:
 def _identified(found: Identified | None, event_bytes: float) -> dict[str, Any] | None:
     if found is None:
         return None
-    model, quality = found.model, found.quality
-    return {
-        "a": model.a,
-        "b": model.b,
-        "c": model.c,
-        "delay": model.delay,
-        "r2": quality.r2,
-        "gain_error": quality.gain_error,
-        "residual": quality.residual,
-        "samples": quality.samples,
-        "by_delay": {str(delay): value for delay, value in quality.by_delay.items()},
-        "event_bytes": event_bytes,
-    }
+    return asdict(found.model) | asdict(found.quality) | {"event_bytes": event_bytes}
 
 
 def _model(found: Identified | None) -> str:
@@ -257,7 +244,7 @@ def _show(console: Console, rows: list[Row], figures: dict[str, Any], out: Path)
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
+        return {str(key): _rounded(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_rounded(each) for each in value]
     if isinstance(value, float):

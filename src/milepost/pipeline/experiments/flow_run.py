@@ -20,7 +20,7 @@ from milepost.pipeline.experiments.account import Account
 from milepost.pipeline.experiments.environment import Environment
 from milepost.pipeline.experiments.hog import Hog
 from milepost.pipeline.experiments.run import ExperimentRun, Tell
-from milepost.pipeline.experiments.script import DelayedController, Given, Script
+from milepost.pipeline.experiments.script import DelayedController, Script, fixed
 from milepost.pipeline.experiments.simulation import PAPER_POLES
 
 PATTERNS: Final = 100  # patterns that tier 2 searches for: some thousand events a second on one core
@@ -41,9 +41,7 @@ STEADY: Final = 3  # intervals within half the band: settled
 
 STEPS: Final = (0.6, 0.8, 1.0, 1.2, 1.4, 1.6)  # of the capacity: offered without control
 STEP_INTERVALS: Final = 5
-DROPPING_PIECE_S: Final = (
-    1.0  # seconds of a micro-batch without control: the lane starts two a second, and must outrun tier 2
-)
+DROPPING_PIECE_S: Final = 1.0  # seconds of a micro-batch without control: the lane must outrun tier 2
 DROPPING_S: Final = 4.0  # seconds of capacity that fit into a queue that drops
 
 
@@ -188,7 +186,7 @@ class _FlowRun:
             # drift away.
             each = taken(run, 8) * self._interval
             off = loop.seen[-1].decided[0].free - loop.control.reference_bytes
-            loop.law = Given(each * (1 + float(level)) + 0.1 * off / found.event_bytes)
+            loop.law = fixed(each * (1 + float(level)) + 0.1 * off / found.event_bytes)
             yield 1
         seen = loop.seen[start:]
         try:

@@ -36,7 +36,7 @@ def one_lane(
         [control]
         interval = "{interval}s"
         balance = false
-        flow = {_word(flow)}
+        flow = {str(flow).lower()}
         queue_bytes = {queue_bytes}
     """)
 
@@ -59,7 +59,7 @@ def two_lanes(name: str, broker: str, cores: tuple[int, int], patterns: int, *, 
         master = "local[1]"
         cores = [{cores[1]}]
         [control]
-        balance = {_word(balance)}
+        balance = {str(balance).lower()}
     """)
 
 
@@ -86,7 +86,3 @@ def _head(name: str, broker: str, lanes: int) -> str:
         "spark.sql.shuffle.partitions" = 1
         "spark.driver.extraJavaOptions" = "{JAVA}"
     """
-
-
-def _word(value: bool) -> str:
-    return "true" if value else "false"

@@ -88,15 +88,12 @@ class ExperimentRun:
         os.sched_setaffinity(0, self._others)
 
     def _control_loop(self, done: Sequence[int]) -> ScriptedLoop:
-        self.loop = ScriptedLoop(self.pipeline.control, done, self._put)
+        self.loop = ScriptedLoop(self.pipeline.control, done, self.load.put)
         return self.loop
-
-    def _put(self) -> int:
-        return self.load.put()
 
     def run(self, script: Script) -> None:
         """Run until the script ends."""
-        self.runner.run(until=Director(self.loop, script, lambda: None))
+        self.runner.run(until=Director(self.loop, script))
 
     # Parts of scripts
 
@@ -122,7 +119,7 @@ class ExperimentRun:
                 assert self.runner.splitter is not None
                 self.runner.splitter.end()  # the input has ended, so the combiner need not wait for events out of order
                 ended = True
-            elif ended and account.combined(self.client, self.pipeline.name, self.pipeline.lanes):
+            elif ended and self.runner.caught_up():
                 return
             yield 1
         self._tell("not everything is processed; continuing without the rest")

@@ -8,21 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from milepost.pipeline.control.flow import FlowController
 from milepost.pipeline.control_loop import ControlLoop, Decided, Measured, _Lane
 from milepost.pipeline.definition import Control
 
 Script = Iterator[int]
-
-
-class Law(Protocol):
-    """Decides how many events a lane admits."""
-
-    def __call__(self, used: int, free: float) -> float:
-        """`used` events of the previous interval's admission were there to take; `free` bytes are free now."""
-        ...
+# Decides how many events a lane admits, from the events of the previous interval's admission that were there to take,
+# and from the bytes that are free now.
+Law = Callable[[int, float], float]
 
 
 class Seen(NamedTuple):
@@ -81,15 +76,9 @@ class ScriptedLoop(ControlLoop):
         return self.law(used, free)
 
 
-class Given:
+def fixed(events: float) -> Law:
     """Admits a fixed number of events, to measure the effect."""
-
-    def __init__(self, events: float) -> None:
-        self._events = max(0.0, events)
-
-    def __call__(self, used: int, free: float) -> float:
-        """The fixed number."""
-        return self._events
+    return lambda used, free: max(0.0, events)
 
 
 class DelayedController:
@@ -112,15 +101,13 @@ class DelayedController:
 class Director:
     """Continues a script when its intervals are over. A runner calls it repeatedly to learn whether to end."""
 
-    def __init__(self, loop: ScriptedLoop, script: Script, tell: Callable[[], None]) -> None:
+    def __init__(self, loop: ScriptedLoop, script: Script) -> None:
         self._program = loop
         self._script = script
-        self._tell = tell
         self._until = 0
 
     def __call__(self) -> bool:
         """Whether the script has ended."""
-        self._tell()
         if self._program.intervals < self._until:
             return False
         try:

@@ -164,7 +164,17 @@ def flow_control(
     `delay` is the delay of the plant, `model` the model of the controller (by default the true one). The accident of
     Figure 9 is a model without the plant's delay.
     """
-    plant = _queue(SimulatedHog(*HOG, 0.5), delay, noise, seed)
+    plant = Plant(
+        [4 * CAPACITY],
+        lambda time: 1.5 * CAPACITY if time < HOG[1] else 0.8 * CAPACITY,
+        combiner=CAPACITY,
+        bound=round(2 * REFERENCE),
+        event_bytes=EVENT_BYTES,
+        hogs=[SimulatedHog(*HOG, 0.5)],
+        delay=delay,
+        noise=noise,
+        seed=seed,
+    )
     believed = model or Model(1.0, -EVENT_BYTES, EVENT_BYTES * CAPACITY * plant.interval, delay)
     controller = FlowController(believed, REFERENCE, settling, limits=(0, 4 * CAPACITY), gains=gains)
     return simulate(plant, seconds, [controller])
@@ -196,17 +206,3 @@ def load_balancing(
         overhead=0.4,
     )
     return simulate(plant, seconds, balancer=Balancer(lanes) if balanced else None)
-
-
-def _queue(hog: SimulatedHog, delay: int, noise: float, seed: int) -> Plant:
-    return Plant(
-        [4 * CAPACITY],
-        lambda time: 1.5 * CAPACITY if time < HOG[1] else 0.8 * CAPACITY,
-        combiner=CAPACITY,
-        bound=round(2 * REFERENCE),
-        event_bytes=EVENT_BYTES,
-        hogs=[hog],
-        delay=delay,
-        noise=noise,
-        seed=seed,
-    )

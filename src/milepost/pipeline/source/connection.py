@@ -25,9 +25,7 @@ from milepost.client import Client
 from milepost.client.backoff import Backoff
 from milepost.errors import ConnectionLost, MilepostError, StateLost, TimedOut
 
-WINDOW_BYTES: Final = (
-    16 << 20
-)  # bytes that a broker may send ahead: a task reads as fast as it can, alone in its process
+WINDOW_BYTES: Final = 16 << 20  # that a broker may send ahead: a task reads as fast as it can, alone in its process
 PLANNING: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 WATCH_SECONDS: Final = 1.0  # between two looks: short compared with any timeout
 

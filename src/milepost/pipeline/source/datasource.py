@@ -37,7 +37,7 @@ class SourceKind:
     """A kind of source. `found` looks the source up; `reader` and `stream` get what it returns.
 
     `schema` gives the columns. `found` and the readers may be called in different processes, so the result of `found`
-    is pickled with the data source. A kind without `reader` or `stream` does not support that way of reading.
+    is pickled with the data source. A kind without `stream` cannot be read with `readStream`.
     """
 
     name: str  # for errors, as in "reading a topic"
@@ -45,7 +45,7 @@ class SourceKind:
     stream_options: tuple[Option, ...]  # of `readStream`
     found: Callable[[SourceOptions, StructType | None], Any]
     schema: Callable[[SourceOptions, Any], StructType]
-    reader: Callable[[SourceOptions, Any, StructType, bool], DataSourceReader] | None = None  # the flag: take filters
+    reader: Callable[[SourceOptions, Any, StructType, bool], DataSourceReader]  # the flag: take filters
     stream: Callable[[SourceOptions, Any, StructType], DataSourceStreamReader] | None = None
 
 
@@ -57,10 +57,6 @@ def _topic(options: SourceOptions, struct: StructType | None) -> Schema:
     return schema
 
 
-def _topic_reader(options: SourceOptions, schema: Schema, struct: StructType, filtering: bool) -> DataSourceReader:
-    return (FilteringTopicReader if filtering else TopicReader)(options, schema, struct)
-
-
 KINDS: Final[dict[str, SourceKind]] = {
     "topic": SourceKind(
         name="reading a topic",
@@ -68,7 +64,9 @@ KINDS: Final[dict[str, SourceKind]] = {
         stream_options=known.STREAM,
         found=_topic,
         schema=lambda options, schema: spark_schema(schema, metadata=options.includeMetadata),
-        reader=_topic_reader,
+        reader=lambda options, schema, struct, filters: (FilteringTopicReader if filters else TopicReader)(
+            options, schema, struct
+        ),
         stream=TopicStream,
     ),
     "queue": SourceKind(
@@ -114,8 +112,6 @@ class MilepostDataSource(DataSource):
         """For `read`."""
         kind = self._kind()
         options = known.checked(self.options, kind.options, f"{kind.name} with read")
-        if kind.reader is None:
-            raise ConfigError(f"{kind.name} works only with readStream")
         return kind.reader(options, self._looked_up(kind, options, schema), schema, self.filtering)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

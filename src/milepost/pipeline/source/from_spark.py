@@ -80,13 +80,9 @@ def _converter(cases: SuperVariant, kind: Type, path: str) -> Convert | None:
     return None
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def _of_text(convert: Convert) -> Convert:
     """Leave values that are not text to the encoder, which reports them."""
-    return lambda array: convert(array) if _is_text(array.type) else array
+    return lambda array: convert(array) if array.type in (pa.string(), pa.large_string()) else array
 
 
 def _tuple(inside: dict[str, Convert | None]) -> Convert:

@@ -17,10 +17,8 @@ DIGITS: Final = 2 * WIDTH
 DASHED: Final = DIGITS + 4  # characters of a UUID's text
 
 _PAIRS: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint8).reshape(256, 2)
-_PLACES: Final = np.array(
-    [at for at in range(DASHED) if at not in (8, 13, 18, 23)]
-)  # places of the digits among the dashes
 _DASHES: Final = np.array([8, 13, 18, 23])
+_PLACES: Final = np.delete(np.arange(DASHED), _DASHES)  # places of the digits among the dashes
 _NO_DIGIT: Final = 255
 _VALUES: Final = np.full(256, _NO_DIGIT, np.uint8)
 for _digit in range(16):

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from milepost.client.async_client import DEFAULT_ADDRESS
 from milepost.errors import ConfigError, MilepostError, did_you_mean
@@ -29,6 +30,19 @@ class Option:
     read: Callable[[str], Any] = str
     default: Any = None
     required: bool = False
+
+
+class JsonSetting:
+    """The base of frozen dataclasses that are options of internal sources and sinks, as JSON."""
+
+    def json(self) -> str:
+        """The value of the option."""
+        return json.dumps(self.__dict__)
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Parse the option."""
+        return cls(**json.loads(text))
 
 
 class SourceOptions:
@@ -88,24 +102,18 @@ def flag(text: str) -> bool:
 
 def count(text: str) -> int:
     """A whole number of at least 1."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise ValueError("takes a whole number of at least 1")
-    return number
+    with suppress(ValueError):
+        if (number := int(text)) >= 1:
+            return number
+    raise ValueError("takes a whole number of at least 1")
 
 
 def seconds(text: str) -> float:
     """A positive number of seconds."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise ValueError("takes a positive number of seconds")
-    return number
+    with suppress(ValueError):
+        if 0 < (number := float(text)) < float("inf"):
+            return number
+    raise ValueError("takes a positive number of seconds")
 
 
 def name(text: str) -> str:

@@ -26,7 +26,7 @@ from milepost.errors import ConfigError, did_you_mean
 from milepost.pipeline.source import connection, topics
 from milepost.pipeline.source.options import COMMON, Option, SourceOptions, flag, name
 from milepost.pipeline.source.to_spark import ToSpark
-from milepost.pipeline.source.types import spark_schema
+from milepost.pipeline.source.types import spark_schema, with_metadata
 from milepost.query.header import EPOCH_US, LANE_BITS
 from milepost.schema import Schema
 
@@ -74,14 +74,7 @@ def found(options: SourceOptions, struct: StructType | None) -> QueuedType:
 def columns(options: SourceOptions, about: QueuedType) -> StructType:
     """The columns: the fields of the messages and, if wanted, the metadata of the queue."""
     made = spark_schema(about.schema)
-    if not options.includeMetadata:
-        return made
-    for each in METADATA.fields:
-        if each.name in made.names:
-            raise ConfigError(
-                f"option 'includeMetadata': the messages of {about.type} already have a field {each.name!r}"
-            )
-    return StructType([*made.fields, *METADATA.fields])
+    return with_metadata(made, METADATA, about.type) if options.includeMetadata else made
 
 
 class QueueReader(DataSourceReader):

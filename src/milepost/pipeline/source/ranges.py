@@ -103,10 +103,10 @@ class RangeReader:
                     rows += len(batch)
                     size += len(batch.data)
                     if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-                        yield _joined(waiting)
+                        yield joined(waiting)
                         waiting, rows, size = [], 0, 0
         if waiting:
-            yield _joined(waiting)
+            yield joined(waiting)
         last = self.tail(part)
         if last is not None:
             yield last
@@ -152,5 +152,6 @@ def _converter(schema: Schema, struct: str) -> ToSpark:
     return ToSpark(schema, StructType.fromJson(json.loads(struct)))
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of all record batches; a single one without a copy."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -29,6 +29,7 @@ from milepost.errors import BrokerError, ConfigError, InvalidValue, did_you_mean
 from milepost.pipeline.source import connection, topics
 from milepost.pipeline.source.from_spark import FromSpark
 from milepost.pipeline.source.options import SourceOptions
+from milepost.pipeline.source.ranges import joined
 from milepost.pipeline.source.types import schema_of
 from milepost.schema import Schema
 
@@ -86,6 +87,12 @@ class EpochSink:
             return topics.found(client, topic, option).schema
         except ConfigError as error:
             raise error if there else ConfigError(f"{error} (option 'create' = 'true' declares it)") from None
+
+    def staged(self, sink: str, epoch: int, context: TaskContext, batches: Iterator[pa.RecordBatch]) -> StagedPart:
+        """Stage the rows of a task as a new attempt. Returns the message for the driver."""
+        message = StagedPart(sink, epoch, context.partitionId(), secrets.randbits(ATTEMPT_BITS))
+        self.stage(message, batches)
+        return message
 
     def stage(self, message: StagedPart, batches: Iterator[pa.RecordBatch]) -> None:
         """Stage the rows of a task, and count them in the message."""
@@ -159,11 +166,7 @@ class StreamSink(EpochSink, DataSourceStreamArrowWriter):
             raise BrokerError(
                 "Spark gives this task no query and epoch, which exactly-once writes need; use the micro-batch engine"
             )
-        message = StagedPart(
-            self.options.sink or query, int(epoch), context.partitionId(), secrets.randbits(ATTEMPT_BITS)
-        )
-        self.stage(message, iterator)
-        return message
+        return self.staged(self.options.sink or query, int(epoch), context, iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Publish the epoch. Called in the driver when all tasks are done, and again when Spark does not know that it
@@ -192,9 +195,7 @@ class BatchSink(EpochSink, DataSourceArrowWriter):
         """Stage the rows of a task. Called in the task."""
         context = TaskContext.get()
         assert context is not None
-        message = StagedPart(self.sink, 0, context.partitionId(), secrets.randbits(ATTEMPT_BITS))
-        self.stage(message, iterator)
-        return message
+        return self.staged(self.sink, 0, context, iterator)
 
     def commit(self, messages: list[Any]) -> None:
         """Publish the job. Called in the driver when all tasks are done."""
@@ -234,14 +235,10 @@ def _gathered(batches: Iterator[pa.RecordBatch], message: StagedPart) -> Iterato
         size += batch.nbytes
         message.bytes += batch.nbytes
         if rows >= STAGED_ROWS or size >= STAGED_BYTES:
-            yield _joined(waiting)
+            yield joined(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        yield joined(waiting)
 
 
 def _routed(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:

@@ -35,16 +35,16 @@ def spark_schema(schema: Schema, *, metadata: bool = False) -> spark.StructType:
     """The columns that a source gives to Spark; with `metadata`, also the publisher, time and place of each message."""
     made = struct_type(schema)
     kinds = dict(_fields(schema))
-    fields = [_column(schema, each, kinds.get(each.name)) for each in made.fields]
-    if metadata:
-        taken = {each.name for each in fields}
-        for each in METADATA.fields:
-            if each.name in taken:
-                raise ConfigError(
-                    f"option 'includeMetadata': the messages of {schema.name} already have a field {each.name!r}"
-                )
-        fields += METADATA.fields
-    return spark.StructType(fields)
+    columns = spark.StructType([_column(schema, each, kinds.get(each.name)) for each in made.fields])
+    return with_metadata(columns, METADATA, schema.name) if metadata else columns
+
+
+def with_metadata(columns: spark.StructType, metadata: spark.StructType, name: str) -> spark.StructType:
+    """The columns of messages, and of metadata. `name` is the name of the message type in errors."""
+    for each in metadata.names:
+        if each in columns.names:
+            raise ConfigError(f"option 'includeMetadata': the messages of {name} already have a field {each!r}")
+    return spark.StructType([*columns.fields, *metadata.fields])
 
 
 def _fields(schema: Schema) -> list[tuple[str, Type]]:
@@ -55,7 +55,7 @@ def _fields(schema: Schema) -> list[tuple[str, Type]]:
 def _column(schema: Schema, field: spark.StructField, kind: Type | None) -> spark.StructField:
     data = field.dataType
     noted = dict(field.metadata or {})
-    whole = None if kind is None else _whole(schema, _bare(kind))
+    whole = None if kind is None else _whole(schema, kind.type if isinstance(kind, Optional) else kind)
     if whole is not None and whole != _kind(data, field.name):
         noted[TYPE_KEY] = str(whole)
     return spark.StructField(field.name, data, True, noted or None)
@@ -71,10 +71,6 @@ def nullable(kind: Any) -> Any:
         case spark.ArrayType():
             return spark.ArrayType(nullable(kind.elementType), True)
     return kind
-
-
-def _bare(kind: Type) -> Type:
-    return kind.type if isinstance(kind, Optional) else kind
 
 
 def _whole(schema: Schema, kind: Type) -> Type | None:

@@ -5,15 +5,34 @@ Equality is as in queries: NaN reads as null, and -0.0 is 0.0.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from milepost.errors import ConfigError, did_you_mean
+
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
+State: TypeAlias = dict[str, pa.Table]  # of one rule
+MOMENT: Final = pa.timestamp("us", tz="UTC")  # the type of every emitted time
+
+
+def field(rule: str, schema: pa.Schema, name: str) -> pa.DataType:
+    """The type of a column's values. Raises `ConfigError` when there is no such column."""
+    if schema.names.count(name) != 1:
+        raise ConfigError(f"rule {rule!r}: its rows have no column {name!r}{did_you_mean(name, schema.names)}")
+    kind = schema.field(name).type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or pa.types.is_run_end_encoded(kind):
+        raise ConfigError(f"rule {rule!r}: {name!r} is a {kind}, of which Arrow cannot take rows; cast it")
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def moments(values: object) -> pa.Array:
+    """Microseconds as the type of emitted times."""
+    return pa.array(values, pa.int64()).view(MOMENT)
 
 
 def comparable(kind: pa.DataType) -> bool:

@@ -7,27 +7,28 @@ same bytes for the same input. All emitted rows together do not depend on how th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from milepost.errors import ConfigError, InvalidValue, LimitExceeded, did_you_mean
 from milepost.pipeline.tier2 import partials
-from milepost.pipeline.tier2.columns import ints, whole
-from milepost.pipeline.tier2.operator import Operator, field
+from milepost.pipeline.tier2.columns import field, ints, whole
 from milepost.pipeline.tier2.pairs import PairOperator
 from milepost.pipeline.tier2.rules import TIME, Monitor, Rule, TimeWindow, fingerprint
 from milepost.pipeline.tier2.state import read, write
 from milepost.pipeline.tier2.windows import MonitorOperator, WindowOperator
 
-LAST_TIME: Final = (
-    1 << 61
-)  # microseconds on either side of the epoch: 73,000 years, and the sum of two times fits 64 bits
+LAST_TIME: Final = 1 << 61  # microseconds before and after the epoch: 73,000 years; the sum of two times fits 64 bits
 # A state is one value in Spark's store. Each micro-batch reads, checks and writes it, and holds it three times
 # meanwhile. At half a gigabyte that takes a second and most of an executor's usual memory.
 STATE_BYTES: Final = 1 << 29
 STATE_ROWS: Final = 20_000_000  # of one rule: waiting As, panes of keys, and values in sketches and sets
+
+# One rule, for rows of one schema. `run` processes the rows in (before, watermark]; at the beginning `before` is None
+# and the state is empty.
+Operator: TypeAlias = WindowOperator | MonitorOperator | PairOperator
 
 
 class RuleEngine:

@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from milepost.errors import ConfigError
-from milepost.pipeline.tier2.columns import Bools, Ints, column, ints, whole
+from milepost.pipeline.tier2.columns import MOMENT, Bools, Ints, State, column, field, ints, moments, whole
 from milepost.pipeline.tier2.keys import check_key, group, order_by
-from milepost.pipeline.tier2.operator import MOMENT, Operator, State, field, moments
 from milepost.pipeline.tier2.rules import FIRST, THEN, TIME, Absence, Sequence
 
 
@@ -49,7 +48,7 @@ def pair(keys: Ints, size: int, times: Ints, first: Bools, then: Bools) -> Paire
     return Paired(order[places], order[target], found)
 
 
-class PairOperator(Operator):
+class PairOperator:
     """A `Sequence` or an `Absence` over rows of one schema."""
 
     def __init__(self, rule: Sequence | Absence, schema: pa.Schema) -> None:

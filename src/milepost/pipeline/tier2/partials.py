@@ -10,6 +10,7 @@ accurate sums of a tree.)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,16 +25,14 @@ from milepost.pipeline.tier2.keys import canonical
 Parts = list[pa.Array]
 
 
+@dataclass(frozen=True)
 class Partial(ABC):
     """The partial results of one function over one column of type `kind`."""
 
-    def __init__(self, kind: pa.DataType) -> None:
-        self.kind = kind
-
-    @property
-    @abstractmethod
-    def types(self) -> list[pa.DataType]:
-        """The types of its columns."""
+    kind: pa.DataType
+    types: list[pa.DataType]  # of its columns
+    finished: pa.DataType  # the type of the result
+    sign: int = 1  # -1 for the greatest and the last value
 
     @abstractmethod
     def lift(self, column: pa.Array) -> Parts:
@@ -45,7 +44,7 @@ class Partial(ABC):
 
     def result(self, function: str) -> pa.DataType:
         """The type of the result of `function`."""
-        return self.kind
+        return self.finished
 
     def finish(self, parts: Parts, function: str, quantile: float | None) -> pa.Array:
         return parts[0]
@@ -54,30 +53,19 @@ class Partial(ABC):
 class ValueCount(Partial):
     """The number of values."""
 
-    @property
-    def types(self) -> list[pa.DataType]:
-        return [pa.int64()]
-
     def lift(self, column: pa.Array) -> Parts:
         return [_present(column)]
 
     def merge(self, parts: Parts, codes: Ints, groups: int) -> Parts:
         return [_added(ints(parts[0]), codes, groups)]
 
-    def result(self, function: str) -> pa.DataType:
-        return pa.int64()
-
 
 class Sum(Partial):
     """Sum and number of values, for `sum` and `avg`: exact limbs for integers and decimals, a double for floats."""
 
-    def __init__(self, kind: pa.DataType) -> None:
-        super().__init__(kind)
-        self._limbs = exact.limbs_of(kind)
-
     @property
-    def types(self) -> list[pa.DataType]:
-        return [*([pa.int64()] * self._limbs or [pa.float64()]), pa.int64()]
+    def _limbs(self) -> bool:
+        return bool(self.types[0] == pa.int64())
 
     def lift(self, column: pa.Array) -> Parts:
         if self._limbs:
@@ -95,9 +83,7 @@ class Sum(Partial):
         return [pa.array(sums), counts]
 
     def result(self, function: str) -> pa.DataType:
-        if function == "avg" or not self._limbs:
-            return pa.float64()
-        return pa.int64() if pa.types.is_integer(self.kind) else pa.decimal128(38, self.kind.scale)
+        return pa.float64() if function == "avg" else self.finished
 
     def finish(self, parts: Parts, function: str, quantile: float | None) -> pa.Array:
         counts = ints(parts[-1])
@@ -116,16 +102,7 @@ class Sum(Partial):
 
 
 class Extreme(Partial):
-    """The least (`sign` 1) or the greatest (-1) value."""
-
-    def __init__(self, kind: pa.DataType, sign: int) -> None:
-        super().__init__(kind)
-        self._ufunc: Any = np.minimum if sign > 0 else np.maximum
-        self._sign = sign
-
-    @property
-    def types(self) -> list[pa.DataType]:
-        return [self.kind]
+    """The least or the greatest value."""
 
     def lift(self, column: pa.Array) -> Parts:
         return [canonical(column)]
@@ -139,14 +116,14 @@ class Extreme(Partial):
         if rows is not None:
             found, codes = found[rows], codes[rows]
         merged = np.full(groups, self._worst(found.dtype), found.dtype)
-        self._ufunc.at(merged, codes, found)
+        (np.minimum if self.sign > 0 else np.maximum).at(merged, codes, found)
         missing = np.bincount(codes, minlength=groups) == 0
         return [as_type(np.where(missing, found.dtype.type(0), merged), self.kind, missing if missing.any() else None)]
 
     def _worst(self, dtype: np.dtype[Any]) -> Any:
         if dtype.kind == "f":
-            return self._sign * np.inf
-        return np.iinfo(dtype).max if self._sign > 0 else np.iinfo(dtype).min
+            return self.sign * np.inf
+        return np.iinfo(dtype).max if self.sign > 0 else np.iinfo(dtype).min
 
     def _ranked(self, values: pa.Array, codes: Ints, groups: int) -> pa.Array:
         """For types that NumPy does not compare: by the ranks of the distinct values."""
@@ -154,20 +131,13 @@ class Extreme(Partial):
         order = pc.array_sort_indices(encoded.dictionary)
         rank = np.empty(len(order), np.int64)
         rank[order.to_numpy()] = np.arange(len(order))
-        merged = self.__class__(pa.int64(), self._sign).merge([_gathered(rank, encoded.indices)], codes, groups)[0]
+        ranked = replace(self, kind=pa.int64())
+        merged = ranked.merge([_gathered(rank, encoded.indices)], codes, groups)[0]
         return encoded.dictionary.take(order).take(merged)
 
 
 class End(Partial):
-    """The first (`sign` 1) or the last (-1) value."""
-
-    def __init__(self, kind: pa.DataType, sign: int) -> None:
-        super().__init__(kind)
-        self._sign = sign
-
-    @property
-    def types(self) -> list[pa.DataType]:
-        return [self.kind]
+    """The first or the last value."""
 
     def lift(self, column: pa.Array) -> Parts:
         return [column]
@@ -177,18 +147,14 @@ class End(Partial):
         present = valid(parts[0])
         if present is not None:
             rows, codes = rows[present], codes[present]
-        place = np.full(groups, len(parts[0]) if self._sign > 0 else -1, np.int64)
-        (np.minimum if self._sign > 0 else np.maximum).at(place, codes, rows)
+        place = np.full(groups, len(parts[0]) if self.sign > 0 else -1, np.int64)
+        (np.minimum if self.sign > 0 else np.maximum).at(place, codes, rows)
         missing = (place < 0) | (place == len(parts[0]))
         return [taken(parts[0], place, missing if missing.any() else None)]
 
 
 class Sketch(Partial):
     """A sketch: lists of the used buckets and their counts."""
-
-    @property
-    def types(self) -> list[pa.DataType]:
-        return [pa.list_(pa.int64()), pa.list_(pa.int64())]
 
     def lift(self, column: pa.Array) -> Parts:
         present = valid(column)
@@ -204,9 +170,6 @@ class Sketch(Partial):
         lengths = np.bincount(found, minlength=groups)
         return [_lists(lengths, pa.array(buckets)), _lists(lengths, pa.array(counts))]
 
-    def result(self, function: str) -> pa.DataType:
-        return pa.float64()
-
     def finish(self, parts: Parts, function: str, quantile: float | None) -> pa.Array:
         assert quantile is not None
         buckets, counts = ints(parts[0].flatten()), ints(parts[1].flatten())
@@ -216,10 +179,6 @@ class Sketch(Partial):
 
 class Distinct(Partial):
     """The distinct values themselves: exact, and bounded by the bound of the whole state."""
-
-    @property
-    def types(self) -> list[pa.DataType]:
-        return [pa.list_(self.kind)]
 
     def lift(self, column: pa.Array) -> Parts:
         lengths = ints(_present(column))
@@ -234,28 +193,30 @@ class Distinct(Partial):
         lengths = np.bincount(pairs // size, minlength=groups)
         return [_lists(lengths, encoded.dictionary.take(pa.array(pairs % size)))]
 
-    def result(self, function: str) -> pa.DataType:
-        return pa.int64()
-
     def finish(self, parts: Parts, function: str, quantile: float | None) -> pa.Array:
         return pa.array(_lengths(parts[0]))
 
 
 def partial(function: str, kind: pa.DataType) -> Partial:
     """The partial that `function` over a column of type `kind` needs. Raises `ConfigError` when there is none."""
-    number = pa.types.is_floating(kind) or bool(exact.limbs_of(kind))
-    if function == "count":
-        return ValueCount(kind)
-    if function in ("first", "last"):
-        return End(kind, 1 if function == "first" else -1)
-    if function in ("sum", "avg") and number:
-        return Sum(kind)
-    if function == "quantile" and number:
-        return Sketch(kind)
-    if function in ("min", "max") and not _composite(kind):
-        return Extreme(kind, 1 if function == "min" else -1)
-    if function == "distinct" and not _composite(kind):
-        return Distinct(kind)
+    whole, double, limbs = pa.int64(), pa.float64(), exact.limbs_of(kind)
+    composite = not comparable(kind) or pa.types.is_null(kind)
+    match function:
+        case "count":
+            return ValueCount(kind, [whole], whole)
+        case "first" | "last":
+            return End(kind, [kind], kind, 1 if function == "first" else -1)
+        case "sum" | "avg" if limbs:
+            exactly = whole if pa.types.is_integer(kind) else pa.decimal128(38, kind.scale)
+            return Sum(kind, [whole] * (limbs + 1), exactly)
+        case "sum" | "avg" if pa.types.is_floating(kind):
+            return Sum(kind, [double, whole], double)
+        case "quantile" if limbs or pa.types.is_floating(kind):
+            return Sketch(kind, [pa.list_(whole), pa.list_(whole)], double)
+        case "min" | "max" if not composite:
+            return Extreme(kind, [kind], kind, 1 if function == "min" else -1)
+        case "distinct" if not composite:
+            return Distinct(kind, [pa.list_(kind)], whole)
     raise ConfigError(f"there is no {function} of {kind}")
 
 
@@ -278,18 +239,10 @@ def take(part: pa.Array, rows: Ints) -> pa.Array:
     return _lists(stops - starts, part.values.take(pa.array(ranges(starts, stops))))
 
 
-def _composite(kind: pa.DataType) -> bool:
-    return not comparable(kind) or bool(pa.types.is_null(kind))
-
-
 def _scattered(kind: pa.DataType) -> bool:
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return True
-    return bool(pa.types.is_float32(kind) or pa.types.is_float64(kind) or _is_time(kind))
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind))
+    of = pa.types
+    simple = (of.is_integer, of.is_boolean, of.is_float32, of.is_float64, of.is_timestamp, of.is_date, of.is_time)
+    return any(each(kind) for each in simple)
 
 
 def _present(column: pa.Array) -> pa.Array:

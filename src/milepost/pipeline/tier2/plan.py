@@ -30,6 +30,7 @@ from milepost.pipeline.definition.shape import MONITOR, fields_of
 from milepost.pipeline.lane import PROGRESS
 from milepost.pipeline.own_topics import OwnTopics
 from milepost.pipeline.source.types import spark_schema
+from milepost.pipeline.tier1.columns import named
 from milepost.pipeline.tier2.packed import PACKED, RUN, STATE, Packing, Running, Stateful, Unpacking
 from milepost.pipeline.tier2.rules import (
     FIRST,
@@ -55,9 +56,9 @@ class Tier2:
     def __init__(self, checked: CheckedPipeline) -> None:
         assert checked.time is not None
         self._checked = checked
-        self._moment = F.unix_micros(_col(checked.time)).alias(TIME)
+        self._moment = F.unix_micros(named(checked.time)).alias(TIME)
         self._fields = fields_of(checked.result)
-        self._event = F.struct(*(_col(field.name) for field in self._fields))
+        self._event = F.struct(*(named(field.name) for field in self._fields))
         self._stateful: list[Stateful] = []
         self._before: dict[str, tuple[Column, Column]] = {}  # by column: the condition, and the value where it is true
         for number, rule in enumerate(checked.rules):
@@ -72,11 +73,11 @@ class Tier2:
         spec: Rule
         match rule:
             case ThresholdRule():
-                seen = [_col(MONITOR)] if self._checked.monitor_type is not None else []
-                self._before[name] = condition, F.struct(*(_col(each.name) for each in self._fields), *seen)
+                seen = [named(MONITOR)] if self._checked.monitor_type is not None else []
+                self._before[name] = condition, F.struct(*(named(each.name) for each in self._fields), *seen)
                 return
             case WindowRule():
-                fields += [_col(key) for key in rule.by]
+                fields += [named(key) for key in rule.by]
                 aggregates = []
                 for number, each in enumerate(checked.aggregates):
                     source = None if each.argument is None else f"_a{number}"
@@ -91,7 +92,7 @@ class Tier2:
                 first, then = column(checked.first), column(checked.then)
                 condition = condition & (F.coalesce(first, F.lit(False)) | F.coalesce(then, F.lit(False)))
                 fields += [first.alias(FIRST), then.alias(THEN)]
-                fields += [_col(each) for each in dict.fromkeys((*rule.by, *checked.payload))]
+                fields += [named(each) for each in dict.fromkeys((*rule.by, *checked.payload))]
                 kind = Sequenced if isinstance(rule, SequenceRule) else Absence
                 spec = kind(rule.name, rule.by, rule.within.us)
         self._stateful.append(Stateful(name, spec))
@@ -178,10 +179,6 @@ class Tier2:
         if pipeline.output is not None:
             found[OUT] = pipeline.output
         return found
-
-
-def _col(name: str) -> Column:
-    return F.col(f"`{name}`")
 
 
 def _monitored(rule: MonitorRule) -> T.StructType:

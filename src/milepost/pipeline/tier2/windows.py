@@ -16,26 +16,25 @@ import pyarrow as pa
 
 from milepost.errors import ConfigError
 from milepost.pipeline.tier2 import partials
-from milepost.pipeline.tier2.columns import Ints, column, ints, joined, ranges, taken, whole
+from milepost.pipeline.tier2.columns import (
+    MOMENT,
+    Ints,
+    State,
+    column,
+    field,
+    ints,
+    joined,
+    moments,
+    ranges,
+    taken,
+    whole,
+)
 from milepost.pipeline.tier2.keys import canonical, check_key, group, group_codes
-from milepost.pipeline.tier2.operator import MOMENT, Operator, State, field, moments
 from milepost.pipeline.tier2.panes import Grid
 from milepost.pipeline.tier2.rules import TIME, Aggregate, Monitor, TimeWindow, quantile_name
 
-EMPTY_IN_A_ROW: Final = (
-    60  # empty windows of a monitor; then it is silent until rows come, so that an idle year costs nothing
-)
-_AT_ONCE: Final = (
-    4_000_000  # rows and list elements of panes that are merged at a time: about 100 MB for a few aggregates
-)
-
-
-@dataclass(frozen=True)
-class PlannedAggregate:
-    """An aggregate, and the partial from which it is computed."""
-
-    aggregate: Aggregate
-    partial: int
+EMPTY_IN_A_ROW: Final = 60  # windows of a monitor; then it is silent until rows come: an idle year costs nothing
+_AT_ONCE: Final = 4_000_000  # rows and list elements of panes merged at a time: about 100 MB for a few aggregates
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Folded:
     parts: list[partials.Parts]
 
 
-class WindowOperator(Operator):
+class WindowOperator:
     """A `TimeWindow` over rows of one schema."""
 
     def __init__(self, rule: TimeWindow, schema: pa.Schema, offset: int = 0) -> None:
@@ -59,11 +58,11 @@ class WindowOperator(Operator):
             check_key(rule.rule, key, kind)
         self.partials: list[partials.Partial] = []
         self.sources: list[str] = []
-        self.answers: list[PlannedAggregate] = []
+        self.answers: list[tuple[Aggregate, int]] = []  # the number of its partial; -1: it counts rows
         shared: dict[tuple[str, str], int] = {}
         for aggregate in rule.asked:
             if aggregate.column is None:
-                self.answers.append(PlannedAggregate(aggregate, -1))
+                self.answers.append((aggregate, -1))
                 continue
             kind = field(rule.rule, schema, aggregate.column)
             name = (partials.family(aggregate.function), aggregate.column)
@@ -74,12 +73,14 @@ class WindowOperator(Operator):
                 except ConfigError as error:
                     raise ConfigError(f"rule {rule.rule!r}, aggregate {aggregate.name!r}: {error}") from None
                 self.sources.append(aggregate.column)
-            self.answers.append(PlannedAggregate(aggregate, shared[name]))
+            self.answers.append((aggregate, shared[name]))
 
     def output(self) -> pa.Schema:
         columns = list(zip(self.rule.keys, self.key_types, strict=True))
         columns += [("window_start", MOMENT), ("window_end", MOMENT), ("count", pa.int64())]
-        columns += [(answer.aggregate.name, self._result(answer)) for answer in self.answers]
+        for asked, number in self.answers:
+            kind = pa.int64() if number < 0 else self.partials[number].result(asked.function)
+            columns.append((asked.name, kind))
         return pa.schema(columns)
 
     def run(self, state: State, rows: pa.Table, before: int | None, watermark: int) -> tuple[State, pa.Table]:
@@ -155,20 +156,12 @@ class WindowOperator(Operator):
         columns = [taken(key, windows.keys) for key in keys]
         starts = self.grid.start(windows.places)
         columns += [moments(starts), moments(starts + self.grid.size), pa.array(windows.rows)]
-        for answer in self.answers:
-            columns.append(self._finished(answer, windows))
+        for asked, number in self.answers:
+            if number < 0:
+                columns.append(pa.array(windows.rows))
+            else:
+                columns.append(self.partials[number].finish(windows.parts[number], asked.function, asked.quantile))
         return pa.table(columns, schema=self.output())
-
-    def _finished(self, answer: PlannedAggregate, windows: Folded) -> pa.Array:
-        if answer.partial < 0:
-            return pa.array(windows.rows)
-        function, quantile = answer.aggregate.function, answer.aggregate.quantile
-        return self.partials[answer.partial].finish(windows.parts[answer.partial], function, quantile)
-
-    def _result(self, answer: PlannedAggregate) -> pa.DataType:
-        if answer.partial < 0:
-            return pa.int64()
-        return self.partials[answer.partial].result(answer.aggregate.function)
 
     def _schema(self) -> pa.Schema:
         columns = [("key", pa.int64()), ("pane", pa.int64()), ("rows", pa.int64())]
@@ -217,7 +210,7 @@ def _numbered(keys: list[pa.Array]) -> pa.Table:
     return pa.table(keys, names=[f"key {number}" for number in range(len(keys))])
 
 
-class MonitorOperator(Operator):
+class MonitorOperator:
     """A `Monitor`: a window without keys whose ends are counted from the epoch, including empty windows."""
 
     def __init__(self, rule: Monitor, schema: pa.Schema) -> None:

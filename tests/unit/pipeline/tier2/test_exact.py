@@ -7,14 +7,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milepost.pipeline.tier2 import exact
-from milepost.pipeline.tier2.partials import Sum
+from milepost.pipeline.tier2 import exact, partials
 
 DIGITS = 10**38 - 1
 
 
 def summed(values: pa.Array, pieces: int = 1) -> object:
-    partial = Sum(values.type)
+    partial = partials.partial("sum", values.type)
     parts = partial.merge(partial.lift(values[:0]), np.zeros(0, np.int64), 1)
     for piece in np.array_split(np.arange(len(values)), pieces):
         lifted = partial.lift(values.slice(int(piece[0]), len(piece)) if len(piece) else values[:0])
