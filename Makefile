@@ -86,7 +86,7 @@ prepared: $(READY)
 
 check: prepared
 	@echo "running the unit tests; those of stores run on SQLite"
-	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=check -m "not slow" -k "not postgresql" tests/unit
+	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=check -m "not slow and not postgresql" tests/unit
 
 # Before the tests and not within them: without kernels a broker answers more slowly, and compiles while it is tested.
 warm: $(READY)

@@ -39,6 +39,13 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
 os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what needs a PostgreSQL: `make check` leaves it out, and starts no server."""
+    fixtures: Any = getattr(item, "_fixtureinfo", None)
+    if "postgresql" in item.name or (fixtures is not None and "postgresql_server" in fixtures.name2fixturedefs):
+        item.add_marker("postgresql")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep a group of tests in one worker, also where pytest-xdist writes its name to where pytest no longer looks."""

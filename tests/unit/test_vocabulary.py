@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -30,9 +30,9 @@ NOUNS = {"ordering", "staging", "routing", "testing", "string"}
 GIVEN_UP = ("breathe", "burial", "glance", "hope", "how-manieth", "keeper", "linked put", "publisher's marks?")
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield path.relative_to(SOURCE), ast.parse(path.read_text("utf-8"))
+@cache
+def trees() -> list[tuple[Path, ast.Module]]:
+    return [(path.relative_to(SOURCE), ast.parse(path.read_text("utf-8"))) for path in sorted(SOURCE.rglob("*.py"))]
 
 
 def classes() -> dict[str, set[str]]:

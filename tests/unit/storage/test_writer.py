@@ -172,6 +172,7 @@ def test_upkeep_goes_on_while_nothing_waits(rig: Rig) -> None:
     assert [row[2] for row in rig.contents(store, topic)] == list(range(1, 101))
 
 
+@pytest.mark.slow
 def test_upkeep_has_its_share_while_there_is_always_something_to_write(rig: Rig) -> None:
     """Rows that are too old go, small entries are joined and a dropped topic goes, beside writes without a pause."""
     store = rig.open()
