@@ -1,0 +1,1 @@
+"""Networks of brokers: what is wanted where. Pure: no socket, no clock, no event loop."""
