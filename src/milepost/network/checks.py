@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
@@ -16,6 +17,8 @@ from milepost.network.topology import LinkBundle, Network, pair
 
 Problem = tuple[str, str]  # its place in the file, and a text that says what to do
 
+LISTED: Final = 100  # problems; looking for a similar name takes some milliseconds for each
+
 _NAME: Final = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")  # as topics have them
 _EVERYWHERE: Final = ("0.0.0.0", "::")
 _PORT: Final = 5432  # of PostgreSQL
@@ -23,19 +26,15 @@ _ELSEWHERE: Final = ("host", "port", "dbname", "options")  # parameters of a URL
 
 
 def problems(described: Description) -> list[Problem]:
-    """All problems of a description; none: it is a network."""
+    """All problems of a description, `LISTED` at most; none: it is a network."""
     too_many = list(_too_many(described))
     if too_many:  # the checks below are meant for sizes within the limits
         return too_many
-    return [
-        *_names(described),
-        *_brokers(described),
-        *_cells(described),
-        *_stores(described),
-        *_bundles(described),
-        *_connections(described),
-        *_trees(described),
-    ]
+    checks = (_names, _brokers, _cells, _stores, _bundles, _connections, _trees)
+    found = list(islice((problem for check in checks for problem in check(described)), LISTED + 1))
+    if len(found) > LISTED:
+        found[LISTED:] = [("", f"there are more than {LISTED} problems; correct these first")]
+    return found
 
 
 def _too_many(described: Description) -> Iterator[Problem]:
@@ -264,7 +263,7 @@ def warnings(network: Network) -> list[str]:
     """What stops a part of the network when it fails alone, and trees that add nothing."""
     sizes = {cell.name: len(cell.brokers) for cell in network.cells}
     found = [
-        f"cell {cell.name} has one broker, {cell.brokers[0]}: nobody serves its clients while it is down"
+        f"cell {cell.name} has one broker, {cell.brokers[0]}: a single point of failure"
         for cell in network.cells
         if len(cell.brokers) == 1
     ]
@@ -282,9 +281,9 @@ def _single_points(bundle: LinkBundle, sizes: dict[str, int]) -> Iterator[str]:
     what = f"bundle {bundle.cells[0]}─{bundle.cells[1]}"
     if len(bundle.links) == 1:
         first, second = bundle.links[0]
-        yield f"{what} has one link, {first}─{second}: when it fails, the two cells are apart"
+        yield f"{what} has one link, {first}─{second}: a single point of failure"
         return
     for end, cell in enumerate(bundle.cells):
         brokers = {link[end] for link in bundle.links}
         if len(brokers) == 1 and sizes[cell] > 1:
-            yield f"{what}: all links end at {cell}/{brokers.pop()}: when it fails, the two cells are apart"
+            yield f"all links of {what} end at {cell}/{brokers.pop()}: a single point of failure"

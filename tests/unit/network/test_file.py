@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from milepost import limits
 from milepost.errors import ConfigError, NetworkError
 from milepost.network import LinkBundle, Network, VirtualBroker, load_network, parse_network, warnings
+from milepost.network.checks import LISTED
 from tests.unit.network.networks import descriptions, toml
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "networks"
@@ -309,6 +310,12 @@ def test_networks_over_a_limit_are_refused() -> None:
     assert problem == ("[cells]", "1,001 is over NETWORK_CELLS = 1,000")
 
 
+def test_a_list_of_problems_has_an_end() -> None:
+    found = wrong(changed(bundles=[{"cells": ["x", "y"], "links": [["a1", "b1"]]}] * 200))
+    assert len(found) == LISTED + 1
+    assert found[-1] == ("", "there are more than 100 problems; correct these first")
+
+
 def figure1() -> Network:
     return load_network(EXAMPLES / "figure1.toml")
 
@@ -324,7 +331,9 @@ def test_figure_1_survives_each_broker_of_its_backbone() -> None:
 
 
 def test_single_points_of_failure_are_warned_of() -> None:
-    assert [warning.partition(":")[0] for warning in warnings(figure1())] == [f"bundle d{n}─e" for n in (1, 2, 3, 4)]
+    assert [warning.partition(":")[0] for warning in warnings(figure1())] == [
+        f"all links of bundle d{n}─e end at d{n}/s{n}" for n in (1, 2, 3, 4)
+    ]
     found = warnings(parse_network(toml(RIGHT | {"tree_count": 2})))
     assert len(found) == 4, found
     for part in ("cell b has one broker, b1", "cell c has one broker, c1", "bundle b─c has one link, b1─c1",
