@@ -58,7 +58,8 @@
     ├── Closed                    you closed it, and then used it
     └── ConfigError               invalid settings
         ├── MissingPackage        a package of an extra that is not installed
-        └── PipelineError         an invalid pipeline: all of its problems
+        ├── PipelineError         an invalid pipeline: all of its problems
+        └── NetworkError          an invalid network of brokers: all of its problems
 
 Each class carries ``code``, which is stable and travels on the wire, and ``retriable``: whether a
 retry can help. Messages say what happened, to what, and what to do next.
@@ -496,10 +497,8 @@ class MissingPackage(ModuleNotFoundError, ConfigError):
     code = "missing_package"
 
 
-class PipelineError(ConfigError):
-    """An invalid pipeline. The message lists every problem; `problems` has them one by one, as (place, text)."""
-
-    code = "pipeline"
+class _Listed(Exception):
+    """Mixed into errors that list every problem of a file; `problems` has them one by one, as (place, text)."""
 
     def __init__(self, what: str, problems: Iterable[tuple[str, str]]) -> None:
         self.what = what
@@ -509,8 +508,20 @@ class PipelineError(ConfigError):
         drawn = "".join("\n  " + line.replace("\n", "\n  ") for line in lines)
         super().__init__(f"{what} has {'a problem' if count == 1 else f'{count} problems'}:{drawn}")
 
-    def __reduce__(self) -> tuple[type[PipelineError], tuple[str, tuple[tuple[str, str], ...]]]:
+    def __reduce__(self) -> tuple[type[_Listed], tuple[str, tuple[tuple[str, str], ...]]]:
         return type(self), (self.what, self.problems)
+
+
+class PipelineError(_Listed, ConfigError):
+    """An invalid pipeline. The message lists every problem; `problems` has them one by one, as (place, text)."""
+
+    code = "pipeline"
+
+
+class NetworkError(_Listed, ConfigError):
+    """An invalid network of brokers. The message lists every problem; `problems` has them as (place, text)."""
+
+    code = "network"
 
 
 def from_code(code: str, message: str) -> MilepostError:
