@@ -58,7 +58,8 @@
     ├── Closed                    you closed it, and then used it
     └── ConfigError               invalid settings
         ├── MissingPackage        a package of an extra that is not installed
-        └── PipelineError         an invalid pipeline: all of its problems
+        ├── PipelineError         an invalid pipeline: all of its problems
+        └── NetworkError          an invalid network of brokers: all of its problems
 
 Each class carries ``code``, which is stable and travels on the wire, and ``retriable``: whether a
 retry can help. Messages say what happened, to what, and what to do next.
@@ -388,8 +389,8 @@ class MissingPackage(ModuleNotFoundError, ConfigError, code="missing_package"):
     """A package that a part of Milepost needs is not installed. `name` is its module; the message names the extra."""
 
 
-class PipelineError(ConfigError, code="pipeline"):
-    """An invalid pipeline. The message lists every problem; `problems` has them one by one, as (place, text)."""
+class _Listed(Exception):
+    """Mixed into errors that list every problem of a file; `problems` has them one by one, as (place, text)."""
 
     def __init__(self, what: str, problems: Iterable[tuple[str, str]]) -> None:
         self.what = what
@@ -399,8 +400,16 @@ class PipelineError(ConfigError, code="pipeline"):
         drawn = "".join("\n  " + line.replace("\n", "\n  ") for line in lines)
         super().__init__(f"{what} has {'a problem' if count == 1 else f'{count} problems'}:{drawn}")
 
-    def __reduce__(self) -> tuple[type[PipelineError], tuple[str, tuple[tuple[str, str], ...]]]:
+    def __reduce__(self) -> tuple[type[_Listed], tuple[str, tuple[tuple[str, str], ...]]]:
         return type(self), (self.what, self.problems)
+
+
+class PipelineError(_Listed, ConfigError, code="pipeline"):
+    """An invalid pipeline. The message lists every problem; `problems` has them one by one, as (place, text)."""
+
+
+class NetworkError(_Listed, ConfigError, code="network"):
+    """An invalid network of brokers. The message lists every problem; `problems` has them as (place, text)."""
 
 
 def from_code(code: str, message: str) -> MilepostError:

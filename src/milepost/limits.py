@@ -81,6 +81,13 @@ BROWSE_MESSAGES: Final = 10_000  # of one browse, which a further browse continu
 QUEUE_TYPES: Final = 100  # types that one queue takes: a dequeue of any type queries each
 DEQUEUE_WAIT_S: Final = 86_400  # seconds that a dequeue may wait for a message
 
+# Networks of brokers: a file written by people or a program, read whole by every broker.
+NETWORK_FILE_BYTES: Final = 4 << 20  # the file of the largest network has less than half of it
+NETWORK_CELLS: Final = 1_000  # each cell computes its way to every other cell
+NETWORK_BROKERS: Final = 10_000  # physical ones, and also virtual ones: ten in each of the most cells
+NETWORK_LINKS: Final = 20_000  # in all bundles; each is a connection
+NETWORK_TREES: Final = 16  # a broker holds the interest behind its links once for each tree
+
 
 def require(limit: str, value: int, what: str) -> None:
     """Raise `LimitExceeded` when `value` is over the constant named `limit`; `what` opens the message."""

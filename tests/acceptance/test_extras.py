@@ -35,6 +35,7 @@ NEEDED = {
         ("zmq", "from milepost.gateway.zmq import Gateway", "ZeroMQ needs pyzmq"),
         ("bson", (*UP, "--zmq", "127.0.0.1:0"), "ZeroMQ needs pymongo"),
         ("bson", "from milepost.gateway.zmq import Gateway", "ZeroMQ needs pymongo"),
+        ("networkx", ("network", "draw", "NETWORK"), "a network of brokers needs networkx"),
         ("prometheus_client", (*UP[:-1], "127.0.0.1:0"), "metrics need prometheus-client"),
     ],
     "spark": [
@@ -100,7 +101,7 @@ def told(tmp_path_factory):
     (folder / "t.toml").write_text(PIPELINE + 'output = "o"\n' + TABLE.replace("URL", "postgresql://127.0.0.1:1/base"))
     names = {
         "URL": "postgresql://127.0.0.1:1/base", "STORE": str(folder / "own.db"), "PIPELINE": str(folder / "p.toml"),
-        "TABLE": str(folder / "t.toml"),
+        "TABLE": str(folder / "t.toml"), "NETWORK": str(ROOT / "examples" / "networks" / "two_cells.toml"),
     }  # fmt: skip
 
     def filled(asked):

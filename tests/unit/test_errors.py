@@ -15,6 +15,7 @@ from milepost.errors import (
     InvalidValue,
     LimitExceeded,
     MilepostError,
+    NetworkError,
     PipelineError,
     QueryTypeError,
 )
@@ -25,6 +26,7 @@ EXAMPLES = [
     CheckFailed("broken", "price > 0", (1, 2)),
     IncompatibleSchema("no", ("a",)),
     PipelineError("p", (("[[tier1]] 1", "no such field"),)),
+    NetworkError("n", (("[cells.d1]", "no brokers"), ("", "two parts"))),
     QueryTypeError("no such field", "a = 1", 1, 1),
 ]
 

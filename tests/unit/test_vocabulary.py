@@ -24,7 +24,7 @@ FRAMES_AND_OPERATIONS = {"wire", "operations"}
 DATABASES = {"Sqlite", "Postgresql"}
 
 # Modules in -ing that are nouns of the field.
-NOUNS = {"ordering", "staging", "routing", "testing", "string"}
+NOUNS = {"covering", "ordering", "staging", "routing", "testing", "string"}
 
 # Words that were given up, as regular expressions.
 GIVEN_UP = ("breathe", "burial", "glance", "hope", "how-manieth", "keeper", "linked put", "publisher's marks?")

@@ -16,6 +16,7 @@ from milepost.cli import (
     bench,
     demo,
     get,
+    network,
     pipeline,
     pipeline_run,
     put,
@@ -81,6 +82,7 @@ pipeline.app.command("run", epilog=pipeline_run.RUN_EXAMPLES)(pipeline_run.run)
 pipeline.app.command("status", epilog=pipeline_run.STATUS_EXAMPLES)(pipeline_run.status)
 pipeline.app.command("stop", epilog="Example:\n  milepost pipeline stop dns")(pipeline_run.stop)
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(network.app, name="network")
 app.add_typer(type.app, name="type")
 app.add_typer(bench.app, name="bench")
 app.command("warm", epilog=warm.EXAMPLES)(warm.run)
