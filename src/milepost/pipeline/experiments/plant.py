@@ -1,8 +1,9 @@
 """A simulated pipeline: lanes, result queues and a combiner as arithmetic on whole events.
 
-Events arrive, are split over lanes, wait, are admitted, processed, committed one micro-batch at a time, and merged in
-the order of their times by a combiner that waits for the slowest lane. `Plant` counts every event: at any time each one
-is waiting, in a lane, in a result queue, out, or dropped. The controllers are the same as on Spark.
+There are two plants. `FirstOrder` is the model itself, to test a design against its mathematics. `Plant` is a pipeline:
+events arrive, are split over lanes, wait, are admitted, processed, committed one micro-batch at a time, and merged in
+the order of their times by a combiner that waits for the slowest lane. It counts every event: at any time each one is
+waiting, in a lane, in a result queue, out, or dropped. The controllers are the same as on Spark.
 """
 
 from __future__ import annotations
@@ -16,10 +17,35 @@ import numpy as np
 
 from milepost.errors import ConfigError
 from milepost.pipeline.control.flow import INTERVAL
+from milepost.pipeline.control.model import Model
 from milepost.pipeline.control.split import split
 
 TICK = 0.25
 """Seconds in which rates count as constant. An eighth of an interval: shorter ones change no figure and take longer."""
+
+
+class FirstOrder:
+    """y(k+1) = a·y(k) + b·u(k-delay) + c + disturbance, with noise on the measurement."""
+
+    def __init__(self, model: Model, start: float = 0.0, noise: float = 0.0, seed: int = 0) -> None:
+        self.model = model
+        self.y = start
+        self.disturbance = 0.0
+        self._noise = noise
+        self._random = np.random.default_rng(seed)
+        self._under_way: deque[float] | None = None
+
+    def measure(self) -> float:
+        """The measurement of y, with noise."""
+        return self.y + self._noise * float(self._random.standard_normal())
+
+    def step(self, u: float) -> float:
+        """One interval with input `u`. Returns y after it. Before the first input, the first one counts as applied."""
+        if self._under_way is None:
+            self._under_way = deque([u] * self.model.delay)
+        self._under_way.append(u)
+        self.y = self.model.next(self.y, self._under_way.popleft()) + self.disturbance
+        return self.y
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from milepost.pipeline.control import FlowController, Model, settled_after, spec
 from milepost.pipeline.control.flow import PATIENCE
 from milepost.pipeline.control.placement import Gains
 from milepost.pipeline.control.regulator import Regulator
+from milepost.pipeline.experiments.plant import FirstOrder
 from milepost.pipeline.experiments.simulation import PAPER_GAINS
-from tests.unit.pipeline.control.first_order import FirstOrder
 
 REFERENCE = 400.0
 BALANCE = 10.0  # events an interval that hold the free space where it is

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from milepost.errors import ConfigError, InvalidValue
 from milepost.pipeline.control import Model, Recursive, excitation, identify
-from tests.unit.pipeline.control.first_order import FirstOrder
+from milepost.pipeline.experiments.plant import FirstOrder
 
 
 def run(model: Model, inputs: np.ndarray, noise: float = 0.0, seed: int = 0) -> np.ndarray:
