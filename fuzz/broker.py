@@ -153,7 +153,7 @@ class Keeper:
         pass
 
     def work(self) -> None:
-        calls = self._broker._loop.calls
+        calls = self._broker.loop.calls
         self._work()
         while calls:
             calls.popleft()()
@@ -197,7 +197,7 @@ SMALL = settings(queue_bytes=4096, put_window=4096, http="", zmq="", store="")
 
 def one_input(data: bytes) -> None:
     broker = Broker(SMALL, clock=FakeClock())
-    broker._loop = Later()
+    broker.loop = Later()
     durable = Keeper(broker)
     other = Wire(broker)
     other.send(GREETING + encode_control(Declare(request=1, name="q", schema=str(SCHEMA))))

@@ -157,7 +157,7 @@ def _taken(body: bytes) -> None:
 def _frames(data: bytes) -> None:
     clock = FakeClock()
     broker = Broker(SMALL, clock=clock)
-    broker._loop = Later()
+    broker.loop = Later()
     durable = Keeper(broker)
     other, stranger = Wire(broker), Wire(broker)
     durable.work()

@@ -495,6 +495,6 @@ def test_a_password_is_never_said(milepost, store, where):
     done = milepost(*options, "--store", store) if where == "option" else milepost(*options, MILEPOST_STORE=store)
     assert done.returncode == 1
     assert "s3cret" not in done.stdout + done.stderr
-    assert ("visible to everybody" in done.stderr) == (
+    assert ("visible to all who list processes" in done.stderr) == (
         where == "option" and "postgresql://me" in store and "x@" not in store
     )
