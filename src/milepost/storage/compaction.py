@@ -12,7 +12,7 @@ from milepost.operations import StoredEntry
 from milepost.schema import Schema
 from milepost.storage.lookups import TIME, TIMES
 
-RUN_ENTRIES: Final = 128  # joined in one step, which takes some milliseconds and delays all writes
+RUN_ENTRIES: Final = 64  # joined in one step, which takes some milliseconds and delays all writes
 RUN_WORTH: Final = 32  # a run of this many entries is worth a step, however small they are
 LARGE_BYTES: Final = ENTRY.bytes // 2  # entries of this size stay as they are
 LARGE_ROWS: Final = ENTRY.rows // 2  # the same in rows

@@ -220,7 +220,7 @@ def test_upkeep_rests_for_its_last_step_and_not_for_all_before_it() -> None:
     assert pace.due == pytest.approx(now + 1.001)
     pace.wrote = True
     pace.stepped(now, now + 0.01, UpkeepStep(more=True, worked=True))  # beside writes: its share,
-    assert pace.due == pytest.approx(now + 0.01 + 1.0)
+    assert pace.due == pytest.approx(now + 0.01 + 2.0)
     pace.wrote = True
     pace.stepped(now + 60, now + 60.01, UpkeepStep(more=True, worked=True))  # which grows while it is behind
     assert pace.due == pytest.approx(now + 60.01 + 0.03)
