@@ -25,7 +25,6 @@ from milepost.query.typed import Typed
 ALTERNATIVES: Final = 64  # of one predicate at most: `or` within `and` multiplies them. Beyond, only equals cover it
 
 _NOT: Final = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LAST: Final = 0x10FFFF  # code point
 _SURROGATES: Final = range(0xD800, 0xE000)  # no text has them
 
@@ -166,7 +165,7 @@ def _alternatives(node: Typed, wanted: bool) -> list[Conjunction]:
             return [Conjunction({operand: Allowed()})]
         case typed.Compare(operator=operator, left=left, right=right):
             if isinstance(left, typed.Const):
-                operator, left, right = _MIRRORED[operator], right, left
+                operator, left, right = typed.MIRRORED[operator], right, left
             found = _compared(operator if wanted else _NOT[operator], left, right)
             return _opaque(node, wanted) if found is None else found
         case typed.Between(operand=operand, low=low, high=high):
