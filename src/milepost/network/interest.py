@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from milepost.query import Predicate
@@ -18,6 +19,7 @@ from milepost.query.typed import Typed
 
 FILTERS: Final = 10_000  # announced for one topic over one link: more are widened
 SCANNED: Final = 256  # filters that a new one is compared with, to hold them back: beyond, they stay announced
+SHAPES: Final = 1_000  # sets of fields that a new filter looks for a cover among: beyond, it is announced
 BUCKETS: Final = 256  # of a digest: two ends that differ in few filters exchange few buckets
 
 Filter: TypeAlias = Predicate | None
@@ -209,7 +211,7 @@ class TopicInterest:
             return None
         first, fixed = form.alternatives[0], form.fixed[0]
         speaks_of = frozenset((*first.bounds, *first.terms))
-        for (wanted, operands), found in self._shapes.items():
+        for (wanted, operands), found in islice(self._shapes.items(), SHAPES):
             if wanted <= speaks_of and all(operand in fixed for operand in operands):
                 for filter in found.get(tuple(fixed[operand] for operand in operands), ()):
                     if within(form.alternatives, self._wanted[filter].form.alternatives):

@@ -8,11 +8,12 @@ from functools import reduce
 from operator import or_
 from random import Random
 
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from milepost import query
-from milepost.network.interest import SCANNED, Digest, Filter, Interest, hash_of
+from milepost.network.interest import SCANNED, SHAPES, Digest, Filter, Interest, hash_of
 from tests.unit.query.test_covering import SCHEMA, VALUES, small
 
 MESSAGES = [
@@ -139,6 +140,20 @@ def test_ends_that_differ_in_one_filter_differ_in_one_bucket() -> None:
     lost = query.compile("i = 700", SCHEMA)
     (bucket,) = one.digest.differing(other.digest)
     assert bucket == hash_of("t", lost) % len(one.digest.buckets)
+
+
+@pytest.mark.slow
+def test_a_cover_behind_very_many_sets_of_fields_is_not_looked_for() -> None:
+    names = [f"f{number}" for number in range(11)]
+    schema = query.parse_schema(f"wide: [{', '.join(f'{name}: int' for name in names)}, last: int]")
+    interest = Interest()
+    for number in range(1, SHAPES + 1):  # none covers another: more fields have looser bounds
+        chosen = [name for place, name in enumerate(names) if number >> place & 1]
+        interest.add("t", query.compile(" and ".join(f"{name} > -{len(chosen)}" for name in chosen), schema))
+    cover, covered = (query.compile(text, schema) for text in ("last > 0", "last > 1"))
+    assert interest.add("t", cover) == [("t", cover, True)]
+    assert interest.add("t", covered) == [("t", covered, True)]  # costs a filter, and the work of one stays bounded
+    assert interest.counts == (SHAPES + 2, SHAPES + 2)
 
 
 def test_many_filters_of_few_values_are_few_and_their_cost_does_not_grow() -> None:
